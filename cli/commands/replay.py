@@ -359,6 +359,7 @@ def _of_data(
 ) -> tuple[Result, HeldOut | None]:
     """The replay, and the errors of the learned metrics on held-out rows, if there are any."""
     from kinstream.cli.produce.labelled import reading
+    from kinstream.cli.shared.told import tell_left_out
     from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows
     from kinstream.producers.labelled.load import BlockSettings
     from kinstream.producers.labelled.sources import open_source
@@ -381,6 +382,7 @@ def _of_data(
     names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
     blocks = BlockSettings(**{name: data[name] for name in names})
     load = open_load(source, request.space, blocks, data["load_id"], selection, form)
+    tell_left_out(load.layout.left_out)
     with _bar(load.rows) as progress:
         result = replay_blocks(request.learners, settings, load.blocks(), progress)
     if not blocks.hold_out:

@@ -229,6 +229,7 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     from kinstream.cli.produce.labelled import reading
+    from kinstream.cli.shared.told import tell_left_out
     from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
     from kinstream.producers.labelled.sources import open_source
     from kinstream.replay.evaluation.experiment.contenders import of_rows
@@ -248,7 +249,9 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
             )
         path = source.removeprefix(FILE_PREFIX)
         name = source.removeprefix(BUNDLED_PREFIX) if source.startswith(BUNDLED_PREFIX) else Path(path).stem
-        found.append(of_source(name, open_source(path, selection, form), missing))
+        opened = open_source(path, selection, form)
+        tell_left_out(opened.layout.left_out)
+        found.append(of_source(name, opened, missing))
     modalities = {len(getattr(one, "tables", ())) for one in found}
     if len(modalities) > 1:
         raise SettingsError("data sets of one modality and of several cannot be compared in one evaluation")

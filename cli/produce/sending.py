@@ -163,6 +163,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     options : those of `load_options`.
     """
     from kinstream.cli.shared.context import settings_of
+    from kinstream.cli.shared.told import tell_left_out
     from kinstream.producers.loads.pacing import Rate
     from kinstream.producers.loads.sending import produce
     from kinstream.streams.kafka.access import check_role
@@ -179,6 +180,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     spans = open_exporter(settings, "kinstream-produce") if options["trace_share"] else None
     try:
         load = make()
+        tell_left_out(load.facts.get("left_out", ()))
         cluster.wait(settings.worker.startup_seconds)
         check_role(cluster, settings, "producer")
         emitter = Emitter(

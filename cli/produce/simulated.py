@@ -98,10 +98,12 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
     selection, form = reading({**options, "label_type": "auto"})
 
     def load() -> PhasedLoad:
+        from kinstream.cli.shared.told import tell_left_out
         from kinstream.producers.labelled.sources import open_source
         from kinstream.producers.simulated.load import simulated_load, simulator_of
 
         opened = open_source(source, selection, form)
+        tell_left_out(opened.layout.left_out)
         simulator = simulator_of(opened, settings, options["hold_out"], options["hold_out_seed"])
         return simulated_load(simulator, space, options["block_rows"], options["load_id"])
 

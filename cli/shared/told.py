@@ -12,6 +12,16 @@ import click
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
+def tell_left_out(columns: Iterable[str]) -> None:
+    """Say on standard error which columns of a table are no features."""
+    for column in columns:
+        click.echo(
+            f"Column {column!r} only numbers or names rows, and is no feature. --features COL,COL keeps it, with the "
+            "other features.",
+            err=True,
+        )
+
+
 def tell(fields: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     """Print the fields as one JSON object, or the lines."""
     if as_json:

@@ -16,11 +16,12 @@ LABEL_NAMES: Final = ("label", "class", "target", "y")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of columns. `features` holds those of each modality, in order."""
+    """Names of columns. `features` holds those of each modality, in order; `left_out` those that only number rows."""
 
     features: tuple[tuple[str, tuple[str, ...]], ...]
     label: str
     ids: str | None
+    left_out: tuple[str, ...] = ()
 
     def all(self) -> list[str]:
         """Every column that is read, once."""
@@ -30,7 +31,12 @@ class Columns:
 
 
 def choose(
-    place: str, names: Sequence[str], selection: Selection, usable: Sequence[str], last: str | None = None
+    place: str,
+    names: Sequence[str],
+    selection: Selection,
+    usable: Sequence[str],
+    last: str | None = None,
+    left_out: Sequence[str] = (),
 ) -> Columns:
     """Find the columns of a selection.
 
@@ -40,6 +46,7 @@ def choose(
     names : all columns.
     usable : the default features.
     last : the default label.
+    left_out : those of the default features that only number rows.
 
     Raises
     ------
@@ -48,14 +55,22 @@ def choose(
     label = _label(place, names, selection.label, last)
     if selection.ids is not None:
         _present(place, names, selection.ids)
+    left: tuple[str, ...] = ()
     if selection.features is None:
-        rest = tuple(name for name in usable if name not in (label, selection.ids))
+        rest = tuple(name for name in usable if name not in (label, selection.ids, *left_out))
+        left = tuple(name for name in left_out if name not in (label, selection.ids))
         features: tuple[tuple[str, tuple[str, ...]], ...] = ((DEFAULT_MODALITY, rest),)
     else:
         features = tuple((m, matching(place, names, wanted)) for m, wanted in selection.features.items())
     if not features or not all(found for _, found in features):
-        raise SourceError(f"{place}: no column is left for the features; there are: {', '.join(names)}")
-    return Columns(features, label, selection.ids)
+        raise no_features(place, names, left)
+    return Columns(features, label, selection.ids, left)
+
+
+def no_features(place: str, names: Sequence[str], left_out: Sequence[str]) -> SourceError:
+    """The error of a table whose columns all have another role."""
+    only = f"; {', '.join(map(repr, left_out))} only numbers rows, --features keeps it" if left_out else ""
+    return SourceError(f"{place}: no column is left for the features; there are: {', '.join(names)}{only}")
 
 
 def _label(place: str, names: Sequence[str], wanted: str | None, last: str | None) -> str:

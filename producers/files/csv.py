@@ -40,6 +40,7 @@ class CsvFile:
         self.path: Final = path
         self.names: Final = self._names()
         self.usable: Final = self.names
+        self.indexes: Final = ()
         self.last: Final = None if form.header else self.names[-1]
         self.reading: Final = {"csv": 1, "delimiter": self._delimiter, "header": form.header}
 

@@ -38,6 +38,7 @@ class NpzFile:
         with opened(path) as file:
             self.names: Final[list[str]] = list(file.files)
         self.usable: Final = default_features(self.names)
+        self.indexes: Final = ()
         self.reading: Final[dict[str, Any]] = {"npz": 1}
         self._columns: dict[str, pa.Array] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,7 @@ class ParquetFile:
         schema = self._file().schema_arrow
         self.names: Final[list[str]] = schema.names
         self.usable: Final = [f.name for f in schema if is_number(f.type) or is_list(f.type)]
+        self.indexes: Final = _indexes(schema)
         self.reading: Final[dict[str, Any]] = {"parquet": 1}
 
     def _file(self) -> pq.ParquetFile:
@@ -83,3 +85,12 @@ class ParquetFile:
                 f"{self.path}: row group {number} takes {size / 2**30:.1f} GiB in memory; the limit is "
                 f"{MAX_GROUP_BYTES // 2**30} GiB. Write the file with smaller row groups"
             )
+
+
+def _indexes(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that pandas declares as the index of its frame."""
+    try:
+        declared = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        return tuple(name for name in declared if isinstance(name, str))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()

@@ -34,6 +34,10 @@ class TableFile(Protocol):
         """The default features."""
 
     @property
+    def indexes(self) -> Sequence[str]:
+        """The columns that the file declares as an index."""
+
+    @property
     def last(self) -> str | None:
         """The default label of a file without a header."""
 

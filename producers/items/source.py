@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kinstream.producers.files.bookkeeping import bookkeeping
 from kinstream.producers.files.cells import JOINT, flag
-from kinstream.producers.files.columns import matching
+from kinstream.producers.files.columns import matching, no_features
 from kinstream.producers.files.numbers import RowError, Where, numbers
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
@@ -67,6 +68,7 @@ class ItemSource:
         self._columns = columns
         self._times = Times(columns.times)
         self._ids = columns.ids or (self._guessed_id(),)
+        self._left_out: tuple[str, ...] = ()
         self._features, self._categories = self._modalities()
         named = [*self._ids, *filter(None, (columns.deleted, columns.time))]
         for name in named:
@@ -92,6 +94,8 @@ class ItemSource:
         self.facts: dict[str, Any] = {"items": rows - deleted, "tombstones": deleted} | (
             {"features": dict(sizes)} if sizes else {}
         )
+        if self._left_out:
+            self.facts["left_out"] = list(self._left_out)
         hot = [c for found in self._categories.values() for c in found if isinstance(c, OneHot)]
         if hot:
             self.facts["vocabulary"] = {category.column: category.vocabulary for category in hot}
@@ -119,13 +123,12 @@ class ItemSource:
             features = {m: matching(place, self._file.names, names) for m, names in wanted.features.items()}
         else:
             taken = {*self._ids, *listed, wanted.deleted, wanted.time}
-            rest = tuple(name for name in self._file.usable if name not in taken)
+            self._left_out = tuple(name for name in bookkeeping(self._file) if name not in taken)
+            rest = tuple(name for name in self._file.usable if name not in {*taken, *self._left_out})
             features = {DEFAULT_MODALITY: rest} if rest else {}
         order = list(dict.fromkeys([*features, *categories]))
         if not order:
-            raise SourceError(
-                f"{place}: no column is left for the features; there are: {', '.join(self._file.names)}"
-            )
+            raise no_features(place, self._file.names, self._left_out)
         return {m: features.get(m, ()) for m in order}, {m: categories.get(m, ()) for m in order}
 
     def _sizes(self) -> tuple[tuple[str, int], ...]:

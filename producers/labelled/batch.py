@@ -101,6 +101,7 @@ class Layout:
     labels : one type for the whole source.
     rows, classes : how many.
     features : names of the features of each modality, in the order of its vectors; empty if they have none.
+    left_out : columns that are no features by default, because they only number rows.
     """
 
     modalities: tuple[tuple[str, int], ...]
@@ -108,6 +109,7 @@ class Layout:
     rows: int
     classes: int
     features: tuple[tuple[str, ...], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def vector_bytes(self) -> int:

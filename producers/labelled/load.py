@@ -97,9 +97,11 @@ class LabelledLoad:
         return self._held_out
 
     @property
-    def facts(self) -> dict[str, int]:
-        """The number of different labels in the source, including held-out rows, and of rows that are never sent."""
-        return {"classes": self.layout.classes, "held_out": self.held_out}
+    def facts(self) -> dict[str, Any]:
+        """The number of different labels in the source, including held-out rows, and of rows that are never sent; and
+        the columns that are no features, if there are some."""
+        left = {"left_out": list(self.layout.left_out)} if self.layout.left_out else {}
+        return {"classes": self.layout.classes, "held_out": self.held_out} | left
 
     def shaping(self) -> dict[str, Any]:
         """Everything that the content of a block with a given sequence depends on."""

@@ -29,10 +29,12 @@ def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat
         from kinstream.producers.labelled.npz_source import open_npz
 
         return open_npz(existing(path), selection)
+    from kinstream.producers.files.bookkeeping import bookkeeping
     from kinstream.producers.files.columns import choose
     from kinstream.producers.files.tables import open_table
     from kinstream.producers.labelled.table_source import TableSource
 
     file = open_table(name, csv, *(BUNDLED_PREFIX + known for known in BUNDLED))
-    columns = choose(str(path), file.names, selection, file.usable, file.last)
+    left_out = bookkeeping(file) if selection.features is None else ()
+    columns = choose(str(path), file.names, selection, file.usable, file.last, left_out)
     return TableSource(file, columns, selection.label_type, keep_missing=selection.keep_missing)

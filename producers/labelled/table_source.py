@@ -55,7 +55,9 @@ class TableSource:
                 scan.add(part.column(columns.label), Where(str(path), columns.label, scan.rows))
         check_rows(scan, str(path))
         self._labels: LabelType = scan.kind
-        self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes, self._features)
+        self.layout = Layout(
+            self._sizes, scan.kind, scan.rows, scan.classes, self._features, columns.left_out
+        )
         described = {
             "reading": file.reading,
             "columns": [columns.features, columns.label, columns.ids],
