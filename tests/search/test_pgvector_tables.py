@@ -207,6 +207,11 @@ def test_what_is_wrong_is_told_of_the_filter_only_if_the_filter_is_wrong(table: 
         assert not isinstance(error.value, BadVectors)
     with pytest.raises(BadVectors, match="2 numbers; docs has 3"):
         store.search(X[:1, :2], 1, {"lang": "de"})
+    # A column that no list of values can be compared with.
+    table.run("alter table docs alter lang type text[] using array[lang]")
+    with pytest.raises(BadFilter, match="array type"):
+        store.search(X[:1], 1, {"lang": ["de", "en"]})
+    table.run("alter table docs alter lang type text using lang[1]")
     table.run(
         "alter table docs rename to old",
         "create view docs as select id, embedding, lang || (1 / (size - 1))::text as lang from old",
