@@ -138,6 +138,9 @@ class Reason(StrEnum):
     BURST_SESSION = "burst-session"
     BURST_ADDRESS = "burst-address"
     BURST_ITEM = "burst-item"
+    # Lists that the gate cannot judge: they are too old by the log's time, or their id is of no key of its own.
+    LATE_LIST = "late-list"
+    FORGED_LIST = "forged-list"
 
 
 class BadRecord(KinstreamError):

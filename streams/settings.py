@@ -31,7 +31,7 @@ from pydantic_settings import SettingsError as SettingsSourceError
 
 from kinstream.streams.configuration.faults import Fault, Path, as_text, faults_of, names
 from kinstream.streams.configuration.gate import GateSettings as GateSettings
-from kinstream.streams.configuration.gate import check_key
+from kinstream.streams.configuration.gate import check_key, check_retiring
 from kinstream.streams.configuration.kafka import SECRETS as KAFKA_SECRETS
 from kinstream.streams.configuration.kafka import KafkaSettings as KafkaSettings
 from kinstream.streams.configuration.layers import Layers, broken_json, environment_faults, merged
@@ -55,7 +55,7 @@ from kinstream.streams.topics import PARTITIONS, REPLICATION
 DEFAULT_FILE: Final = "kinstream.toml"
 #: Largest settings file.
 MAX_FILE_BYTES: Final = 1_000_000
-SECRETS: Final = frozenset({*(f"kafka.{name}" for name in KAFKA_SECRETS), "gate_key"})
+SECRETS: Final = frozenset({*(f"kafka.{name}" for name in KAFKA_SECRETS), "gate_key", "gate_key_retiring"})
 _CONNECTION: Final = re.compile(r"(gateway\.spaces|sinks)\..+\.connection")
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
@@ -194,6 +194,8 @@ class Settings(BaseSettings):
     sinks: dict[Name, SinkSettings] = {}
     gate_key: SecretStr = SecretStr("")
     gate_key_file: str = ""
+    gate_key_retiring: SecretStr = SecretStr("")
+    gate_key_retiring_file: str = ""
 
     @classmethod
     def settings_customise_sources(
@@ -210,7 +212,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_gate_key(cls, values: Any) -> Any:
-        return with_secrets(values, "gate_key")
+        return with_secrets(values, "gate_key", "gate_key_retiring")
 
     @model_validator(mode="after")
     def _gates_have_a_key(self) -> Settings:
@@ -220,7 +222,13 @@ class Settings(BaseSettings):
         except ValueError as error:
             source = "gate_key_file" if self.gate_key_file else "gate_key"
             raise KeyFault(source if key else "gate" if self.gate else "randomise", str(error)) from None
-        remember(key)
+        retiring = self.gate_key_retiring.get_secret_value()
+        try:
+            check_retiring(retiring, key)
+        except ValueError as error:
+            source = "gate_key_retiring_file" if self.gate_key_retiring_file else "gate_key_retiring"
+            raise KeyFault(source, str(error)) from None
+        remember(key, retiring)
         check_shares(self.randomise, self.gate)
         return self
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.counterfactual import keys_of
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -37,17 +38,11 @@ def propensities(
     from kinstream.cli.evaluate.counterfactual import space_events
     from kinstream.replay.evaluation.propensities.lists import compared
     from kinstream.replay.evaluation.propensities.places import estimated
-    from kinstream.search.interleaving.impression import Keys
-    from kinstream.streams.configuration.gate import check_key
 
     settings = settings_of(ctx)
-    secret = settings.gate_key.get_secret_value()
-    try:
-        check_key(secret, needed=True)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
+    keys = keys_of(settings)
     events = space_events(settings, space, start, end)
-    found = compared((event.record for event in events if event.counts), space, Keys(secret))
+    found = compared((event.record for event in events if event.counts), space, keys)
     try:
         places = estimated(found.pairs)
     except ValueError as error:

@@ -53,21 +53,20 @@ def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def keys_of(settings: Settings) -> Keys:
-    """The keys of the gate.
+    """The keys of the gate: the one that ids are made with, and the one that retires.
 
     Raises
     ------
     SettingsError : there is no key.
     """
-    from kinstream.search.interleaving.impression import Keys
+    from kinstream.search.interleaving import impression
     from kinstream.streams.configuration.gate import check_key
 
-    secret = settings.gate_key.get_secret_value()
     try:
-        check_key(secret, needed=True)
+        check_key(settings.gate_key.get_secret_value(), needed=True)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    return Keys(secret)
+    return impression.keys_of(settings)
 
 
 def opened(files: Sequence[Path]) -> dict[Version, QueryModel]:

@@ -153,7 +153,7 @@ class Clicks:
 
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
     #: arrival. Its random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/2"
+    algorithm: ClassVar[str] = "clicks/3"
 
     def __init__(
         self,

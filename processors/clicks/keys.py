@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kinstream.processors.clicks.kernels import join
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.shared.id_table import Hashes, hashes
+from kinstream.streams.records.drawn import one_spelling
 
 #: Prefixes that distinguish a user from a session of the same name, and a vector from an item.
 _SESSION: Final = np.uint64(0x5353_5353_5353_5353)
@@ -74,7 +75,8 @@ def keys_of(lists: Lists) -> Keys:
 
 def list_keys(lists: Lists, keys: Keys) -> Hashes:
     """Keys of the lists themselves: their id, which only needs to be unique within one voter and session."""
-    return join(join(hashes(lists.block.list_ids), keys.voters), keys.sessions)
+    ids = [one_spelling(list_id) for list_id in lists.block.list_ids]
+    return join(join(hashes(ids), keys.voters), keys.sessions)
 
 
 def _chosen(names: Hashes, numbers: Numbers, there: Flags) -> Hashes:

@@ -135,7 +135,7 @@ class Closure:
 
     #: Version 2 records which constraints come from one relation, sample or list, and counts co-clicks once in their
     #: window in any order of arrival. Its random draws are those of version 1.
-    algorithm: ClassVar[str] = "closure/2"
+    algorithm: ClassVar[str] = "closure/3"
 
     def __init__(
         self,

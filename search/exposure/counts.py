@@ -11,6 +11,7 @@ import numpy as np
 
 from kinstream.search.exposure.items import ItemCounts
 from kinstream.search.exposure.lists import ListKind, Served
+from kinstream.streams.records.message import log_time
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import ItemBlock
 
@@ -108,7 +109,7 @@ class Exposure:
             del self._seen[next(iter(self._seen))]
 
     def _turn(self, log_ms: int) -> None:
-        self._now_ms = max(self._now_ms, log_ms)
+        self._now_ms = log_time(self._now_ms, log_ms)
         self._items.turn(self._now_ms)
 
     def exposed(self) -> Exposed:

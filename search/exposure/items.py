@@ -105,6 +105,9 @@ class ItemCounts:
         if not self._is_followed(key):
             return None
         item = self._items.get(key) or self._add(key)
+        if item.born_ms > now_ms:
+            # It came at a time at which the log was ahead.
+            item.born_ms = now_ms
         total = item.now + item.before
         item.now += 1
         self._resize(total, total + 1)
@@ -114,9 +117,10 @@ class ItemCounts:
         return kind
 
     def turn(self, now_ms: int) -> None:
-        """Begin a period if the last one is over."""
+        """Begin a period if the last one is over. If the log's time was ahead and is back, the period goes on."""
         period = now_ms // PERIOD_MS
         if period <= self._period:
+            self._period = period
             return
         gap, self._period = period - self._period, period
         self._before, self._now = self._now if gap == 1 else 0, 0

@@ -35,7 +35,8 @@ class Served(NamedTuple):
 
     Parameters
     ----------
-    key : hash of its id, and of its load if it is of one: ids of several loads may be the same.
+    key : hash of its id, however that is spelled, and of its load if it is of one: ids of several loads may be the
+        same.
     items, positions : from the top down.
     clicked : places in `items` that were clicked.
     """
@@ -101,9 +102,10 @@ def _served(
     clicked: Sequence[bool],
 ) -> Served:
     order = sorted(range(len(items)), key=positions.__getitem__)
+    name = drawn.one_spelling(list_id)
     return Served(
         list_id,
-        hash_of(list_id if load is None else f"{load.load_id}\0{list_id}"),
+        hash_of(name if load is None else f"{load.load_id}\0{name}"),
         tuple(items[n] for n in order),
         tuple(positions[n] for n in order),
         frozenset(place for place, n in enumerate(order) if clicked[n]),

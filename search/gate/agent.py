@@ -8,8 +8,10 @@ from typing import Any, Final, cast
 
 from kinstream.search.exposure.lists import served
 from kinstream.search.gate.core import ALGORITHM, Decision, List, Options, SpaceGate
+from kinstream.search.gate.limits import LEFT_OUT
 from kinstream.search.gate.metrics import Board, GateCollector
-from kinstream.search.interleaving.impression import PREFIX, Keys
+from kinstream.search.interleaving.impression import PREFIX, Keys, keys_of
+from kinstream.streams.agents.letter import redriven_reason
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
@@ -25,6 +27,12 @@ from kinstream.streams.settings import GateSettings, Settings
 NAME: Final = "gate"
 #: Names in the detail of a dead letter.
 _NAMED: Final = 3
+_CAUSES: Final = {
+    Reason.FORGED_LIST: "their ids were not made with a key of this gate for this space, or were changed",
+    Reason.AHEAD_OF_LOG: "they were shown more than five minutes after the time of the log: the clock of a service is "
+    "ahead, or that of a broker behind",
+    Reason.LATE_LIST: "they came back later than late_minutes, by the time of the log",
+}
 
 
 def gate_spec(settings: Settings) -> AgentSpec:
@@ -36,7 +44,7 @@ def gate_spec(settings: Settings) -> AgentSpec:
     """
     if not settings.gate:
         raise SettingsError("the settings have no [gate.SPACE], so there is nothing to decide")
-    keys = Keys(settings.gate_key.get_secret_value())
+    keys = keys_of(settings)
     options = {space: options_of(section) for space, section in sorted(settings.gate.items())}
     shares = {space: section.share for space, section in settings.gate.items()}
     board = Board(shares)
@@ -53,7 +61,6 @@ def gate_spec(settings: Settings) -> AgentSpec:
         shaping={
             "algorithm": ALGORITHM,
             "spaces": {space: asdict(one) for space, one in options.items()},
-            "key": keys.fingerprint.hex(),
             "codec": CODEC_VERSION,
         },
         make_machine=machine,
@@ -125,16 +132,13 @@ class GateMachine(Machine):
         if rows is None:
             self.apply(message)
             return
-        # Only lists that a rule has left out are refused by their rows.
+        # Only lists that were left out are refused by their rows.
         name = self.space_name(message)
         record = decode_event(message.value)
         self.check_key(record, name)
         if not isinstance(record, Click | ClickBlock):
             raise BadRecord(Reason.BAD_SHAPE, f"{type(record).__name__} has no lists to send again")
-        wanted = set(rows)
-        for one, places in drafted(record):
-            if wanted.intersection(places):
-                self._emit(name, message, self._gate(name).take(one, message.timestamp_ms, again=True))
+        self._drafted(name, record, message, set(rows))
         self.counts["applied"] += 1
         self._show(name)
 
@@ -153,19 +157,30 @@ class GateMachine(Machine):
         return cast(SpaceGate, space.core)
 
     def _lists(self, name: str, record: Click | ClickBlock, message: Message) -> None:
-        left_out: dict[Reason, list[tuple[List, range]]] = {}
-        for one, places in drafted(record):
-            gate = self._gate(name)
-            self._emit(name, message, gate.take(one, message.timestamp_ms))
-            if gate.left_out is not None:
-                left_out.setdefault(gate.left_out, []).append((one, places))
-        for reason, lists in left_out.items():
-            rows = tuple(row for _, places in lists for row in places)
-            self.refuse(BadRecord(reason, _detail(reason, [one for one, _ in lists]), rows))
+        self._drafted(name, record, message)
         if not self._deleted(name):
             exposure = self._gate(name).exposure
             for shown in served(record):
                 exposure.show(shown, shown.kind(self._keys, name), message.timestamp_ms)
+
+    def _drafted(
+        self, name: str, record: Click | ClickBlock, message: Message, rows: set[int] | None = None
+    ) -> None:
+        """Take the drafted lists of a record, or those of them with these rows, which come again."""
+        # What was refused for its time or its key has passed no limit yet.
+        vouched = redriven_reason(message) in (None, *LEFT_OUT)
+        left_out: dict[Reason, list[tuple[List, range]]] = {}
+        for one, places in drafted(record):
+            if rows is not None and not rows.intersection(places):
+                continue
+            gate = self._gate(name)
+            self._emit(name, message, gate.take(one, message.timestamp_ms, rows is not None, vouched))
+            # A list of no items has no rows that could come again.
+            if gate.left_out is not None and places:
+                left_out.setdefault(gate.left_out, []).append((one, places))
+        for reason, lists in left_out.items():
+            numbers = tuple(row for _, places in lists for row in places)
+            self.refuse(BadRecord(reason, _detail(reason, [one for one, _ in lists]), numbers))
 
     def _deleted(self, name: str) -> bool:
         """Whether events of the space count for nothing until it is created again."""
@@ -251,7 +266,9 @@ def drafted(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
 
 
 def _detail(reason: Reason, lists: list[List]) -> str:
-    """Whose lists a rule has left out."""
+    """Why lists were left out, and whose they are if it is for that."""
+    if reason in _CAUSES:
+        return f"{len(lists)} drafted lists are no evidence: {_CAUSES[reason]}"
     kind = reason.value.rpartition("-")[2]
     if kind == "item":
         found = dict.fromkeys(item for one in lists for item in one.clicked)

@@ -78,7 +78,9 @@ class Bursts:
     def _windows(self, key: int, now_ms: int) -> tuple[int, ...]:
         """The lists in the window of that time and in the `EARLIER` ones before."""
         last, counts = self._counts.get(key, (0, (0,) * (EARLIER + 1)))
-        gap = min(now_ms // self._window_ms - last, EARLIER + 1)
+        gap = now_ms // self._window_ms - last
+        # A window after this one is of a time at which the log was wrong.
+        gap = min(gap, EARLIER + 1) if gap >= 0 else EARLIER + 1
         return (*(0,) * gap, *counts)[: EARLIER + 1]
 
     def state(self) -> State:

@@ -19,23 +19,24 @@ from typing import Any, Final, NamedTuple
 from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
 from kinstream.search.gate.limits import LEFT_OUT, Actors, Kind, Limits
-from kinstream.search.gate.memory import Seen
-from kinstream.search.gate.votes import Votes
+from kinstream.search.gate.memory import Entry, Seen, Standing
+from kinstream.search.gate.votes import Sessions, Votes
 from kinstream.search.interleaving.evidence import Evidence
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
+from kinstream.streams.records.message import SKEW_MS as SKEW_MS
+from kinstream.streams.records.message import log_time
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/5"
+ALGORITHM: Final = "gate/6"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
-#: How far a service's clock may be ahead of the log's.
-SKEW_MS: Final = 300_000
 _MINUTE_MS: Final = 60_000
 _EXPOSURE: Final = "exposure."
+_UNCLICKED: Final = "unclicked."
 
 
 class Fate(StrEnum):
@@ -67,6 +68,12 @@ class Fate(StrEnum):
 
 
 _FATES: Final = {reason: Fate(reason.value.replace("-", "_")) for reason in LEFT_OUT}
+#: Lists that a person may send again when clocks or keys are right.
+_KEPT: Final = {
+    Fate.FORGED: Reason.FORGED_LIST,
+    Fate.AHEAD: Reason.AHEAD_OF_LOG,
+    Fate.LATE: Reason.LATE_LIST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ class SpaceGate:
         self.evidence = Evidence()
         #: What comparisons with the serving model have left to bet; see `evidence`.
         self.stake = 1.0
-        #: Lists of the comparison, clicked or not.
+        #: Lists of the comparison that count, clicked or not.
         self.impressions = 0
         self.fates: Counter[str] = Counter(dict.fromkeys(Fate, 0))
         self.verdicts: Counter[str] = Counter(dict.fromkeys(Verdict, 0))
@@ -152,29 +159,36 @@ class SpaceGate:
         self._now_ms, self._since_ms, self._heard_ms = -1, -1, -1
         self._seen = Seen()
         caps = {kind: int(getattr(options, f"per_{kind}")) for kind in Kind}
-        self._limits = Limits(caps, int(options.burst_minutes * _MINUTE_MS))
+        window_ms = int(options.burst_minutes * _MINUTE_MS)
+        #: Of clicked lists, and of those that nobody clicked.
+        self._limits, self._unclicked_limits = Limits(caps, window_ms), Limits(caps, window_ms)
         self._votes = Votes(options.user_votes, options.address_votes)
-        #: Why the list that was taken last does not count, if a rule against bought clicks left it out.
+        #: What the lists of the comparison count together.
+        self.sessions = Sessions(Votes(options.user_votes, options.address_votes))
+        #: Why the list that was taken last does not count, if a person may send it again.
         self.left_out: Reason | None = None
 
     # ---- lists --------------------------------------------------------------------------------------------------
 
-    def take(self, one: List, log_ms: int, again: bool = False) -> list[Decision]:
+    def take(self, one: List, log_ms: int, again: bool = False, vouched: bool = True) -> list[Decision]:
         """Credit a drafted list.
 
         Parameters
         ----------
         log_ms : time of its record in the log.
         again : a person has sent a list again that was `left_out`: neither the limits nor its age leave it out.
+        vouched : it was left out by a limit, so that person says that it is honest: it counts whole.
         """
         self.left_out = None
-        self._now_ms = max(self._now_ms, log_ms)
+        self._now_ms = log_time(self._now_ms, log_ms)
         shown = read(self._keys, self._space, one.list_id)
         if shown is None:
             return self._left_out(Fate.FORGED)
         if shown.time_ms > self._now_ms + SKEW_MS:
             return self._left_out(Fate.AHEAD)
         gone_ms = self._now_ms - int(self.options.late_minutes * _MINUTE_MS)
+        if shown.time_ms > gone_ms:
+            self._agree()
         late = shown.time_ms <= max(gone_ms, self._seen.horizon_ms)
         if late and not again:
             return self._left_out(Fate.LATE)
@@ -197,35 +211,66 @@ class SpaceGate:
             self._left_out(Fate.OTHER_PAIR)
             return made
         self._heard_ms = self._now_ms
-        key = hash_of(one.list_id)
-        known, counted = self._seen.look(key)
         credit, clicked = shown.outcome(self._space, one.clicked)
-        if known and (counted or not clicked) and not again:
+        key = hash_of(one.list_id)
+        known = self._seen.look(key)
+        if known is not None and (
+            known.standing is Standing.COUNTED
+            or not clicked
+            or (known.standing is Standing.LEFT_OUT and not again)
+        ):
             self._left_out(Fate.REPEATED)
             return made
-        # A late one that is sent again was counted as shown when it came.
-        if not late:
-            self._seen.note(key, shown.time_ms, bool(clicked), gone_ms)
-            if not known:
-                self.impressions += 1
+        worth = 0.0 if known is None else known.worth
+        entry = self._count(one, credit, clicked, worth, limited=not again, whole=again and vouched)
+        if entry is not None:
+            self.impressions += not worth and entry.worth > 0.0
+            if worth < 1.0 == entry.worth:
                 self.shares.add(shown)
+            # A late one is remembered as long as one that was shown now.
+            entry = entry._replace(time_ms=self._now_ms if late else shown.time_ms)
+            self._seen.note(key, entry, gone_ms, self._now_ms)
+        return made + self._judge()
+
+    def _count(
+        self, one: List, credit: float, clicked: frozenset[int], worth: float, *, limited: bool, whole: bool
+    ) -> Entry | None:
+        """Count a list among the sessions, and its clicks as evidence, unless a limit leaves it out.
+
+        Parameters
+        ----------
+        worth : what it counted up to now, when nobody had clicked it.
+
+        Returns
+        -------
+        What is to be remembered of it. A list that nobody clicked and a limit leaves out is not remembered: whoever
+        sends many of them fills no memory.
+        """
         actors = Actors(one.user, one.session, one.address)
-        if clicked and not again:
-            self.left_out = self._limits.check(actors, clicked, self._now_ms)
+        limits = self._limits if clicked else self._unclicked_limits
+        if limited:
+            self.left_out = limits.check(actors, clicked, self._now_ms)
+        if self.left_out is not None:
+            self.fates[_FATES[self.left_out]] += 1
+            return Entry(0, Standing.LEFT_OUT, worth) if clicked else None
         if not clicked:
             self.fates[Fate.SHOWN] += 1
-        elif self.left_out is not None:
-            self.fates[_FATES[self.left_out]] += 1
-        else:
-            # What a person has sent again counts whole.
-            weight = 1.0 if again else self._votes.weigh(actors)
-            self.evidence = self.evidence.after(credit, weight)
-            self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
-        return made + self._judge()
+            return Entry(0, Standing.SHOWN, self.sessions.show(actors, whole))
+        weight = 1.0 if whole else self._votes.weigh(actors)
+        self.evidence = self.evidence.after(credit, weight)
+        self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
+        return Entry(0, Standing.COUNTED, self.sessions.click(weight, credit, worth))
 
     def _left_out(self, fate: Fate) -> list[Decision]:
         self.fates[fate] += 1
+        self.left_out = _KEPT.get(fate)
         return []
+
+    def _agree(self) -> None:
+        """A service's clock agrees with the log's: what is ahead of both is of a time at which the log was wrong."""
+        self._since_ms = min(self._since_ms, self._now_ms)
+        self._heard_ms = min(self._heard_ms, self._now_ms)
+        self._seen.turn(self._now_ms)
 
     def _of_epoch(self, version: Version) -> bool:
         return version == UNADAPTED or version.epoch == self._epoch
@@ -249,7 +294,7 @@ class SpaceGate:
 
     def _judge(self) -> list[Decision]:
         error, most, bought = self.options.error, self.options.max_sessions, self.options.bought_votes
-        if self.impressions < self.options.min_sessions:
+        if self.sessions.total < self.options.min_sessions:
             return []
         if self.evidence.better(error, self.stake, bought):
             failed = self.shares.failed()
@@ -260,7 +305,7 @@ class SpaceGate:
             return [self._end(Verdict.PROMOTE, "users prefer it", self.challenger)]
         if self.evidence.worse(error):
             return [self._end(Verdict.RETIRE, "users prefer the serving model")]
-        if self.evidence.hopeless(self.impressions, most, error, self.stake, bought):
+        if self.evidence.hopeless(self.sessions.total, most, error, self.stake, bought):
             reason = f"after {self.impressions} lists, {most} would hardly show that it is better"
             return [self._end(Verdict.HOLD, reason)]
         return []
@@ -284,14 +329,17 @@ class SpaceGate:
 
     def _forget(self) -> None:
         """Of the comparison."""
-        self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
+        self.evidence, self.shares = Evidence(), Shares()
+        self.impressions = 0
         self._seen.clear()
         self._votes.clear()
+        self.sessions.clear()
 
     def _decide(self, verdict: Verdict, reason: str, before: Version) -> Decision:
         self._number += 1
         self.verdicts[verdict] += 1
-        measured = {"votes": self.evidence.votes} | self.shares.measured() if self.impressions else {}
+        counted = {"votes": self.evidence.votes, "sessions": self.sessions.total}
+        measured = counted | self.shares.measured() if self.impressions else {}
         made = Decision(
             verdict,
             reason,
@@ -323,7 +371,7 @@ class SpaceGate:
 
     def begin(self, log_ms: int) -> Decision:
         """Note the beginning of an epoch after one in which something may have served."""
-        self._now_ms = max(self._now_ms, log_ms)
+        self._now_ms = log_time(self._now_ms, log_ms)
         return self._decide(Verdict.BEGIN, "the space began anew", UNADAPTED)
 
     # ---- orders of people ---------------------------------------------------------------------------------------
@@ -361,7 +409,7 @@ class SpaceGate:
                 if not self.pinned:
                     raise BadRecord(Reason.BAD_SHAPE, "an order to resume, and no model is pinned")
                 version, verdict = self.serving, Verdict.RESUME
-        self._now_ms = max(self._now_ms, log_ms)
+        self._now_ms = log_time(self._now_ms, log_ms)
         if order.order is Order.ROLLBACK:
             self._history.pop()
             # The model that people took back does not challenge again.
@@ -394,7 +442,7 @@ class SpaceGate:
         state: State = {"gate": json.dumps(plain)}
         for name, part in self._parts():
             state |= with_prefix(f"{name}.", part.state())
-        state |= self._limits.state()
+        state |= self._limits.state() | with_prefix(_UNCLICKED, self._unclicked_limits.state())
         return state | with_prefix(_EXPOSURE, self.exposure.state())
 
     def restore(self, state: State) -> None:
@@ -409,6 +457,7 @@ class SpaceGate:
         for name, part in self._parts():
             part.restore(without_prefix(f"{name}.", state))
         self._limits.restore(state)
+        self._unclicked_limits.restore(without_prefix(_UNCLICKED, state))
         self._restore_exposure(state)
 
     def inherit(self, state: State, load: Any) -> None:
@@ -434,7 +483,8 @@ class SpaceGate:
         self.stake = float(plain.get("stake", 1.0))
         self.verdicts.update(plain["verdicts"])
 
-    def _parts(self) -> Iterable[tuple[str, Seen | Shares | Votes]]:
+    def _parts(self) -> Iterable[tuple[str, Seen | Sessions | Shares | Votes]]:
         yield "seen", self._seen
         yield "votes", self._votes
+        yield "worth", self.sessions
         yield "shares", self.shares

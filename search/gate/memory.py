@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from kinstream.streams.records.message import SKEW_MS
 from kinstream.streams.records.state import State
 
 #: Entries of each memory.
@@ -13,16 +15,33 @@ MOST: Final = 200_000
 _HOUR_MS: Final = 3_600_000
 
 
+class Standing(IntEnum):
+    """What became of a list: nobody has clicked it yet, its clicks were counted, or a limit has left them out."""
+
+    SHOWN = 0
+    COUNTED = 1
+    LEFT_OUT = 2
+
+
+class Entry(NamedTuple):
+    """A list: when it was shown, and what it counts among the sessions of the comparison."""
+
+    time_ms: int
+    standing: Standing
+    worth: float = 0.0
+
+
 class Seen:
-    """The ids of the lists of a comparison, and whether their clicks were counted.
+    """The ids of the lists of a comparison, and what became of them.
 
     An id is forgotten when it is too old to be accepted anyway. Where more than `most` are younger than that, the
-    oldest arrivals are forgotten, and nothing as old as one of them is accepted any more.
+    oldest arrivals are forgotten, and nothing as old as one of them is accepted any more. An id of a time that is ahead
+    of the log's is of a time at which the log was wrong, and is not accepted either.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._ids: dict[int, tuple[int, bool]] = {}
+        self._ids: dict[int, Entry] = {}
         #: Ids of this time or before are not accepted.
         self.horizon_ms = -1
 
@@ -33,34 +52,43 @@ class Seen:
         """Forget all: a new comparison begins, and ids of the old one are not accepted in it."""
         self._ids.clear()
 
-    def look(self, key: int) -> tuple[bool, bool]:
-        """Whether an id is known, and whether its clicks were counted."""
-        found = self._ids.get(key)
-        return found is not None, found is not None and found[1]
+    def look(self, key: int) -> Entry | None:
+        """What is known of an id."""
+        return self._ids.get(key)
 
-    def note(self, key: int, time_ms: int, counted: bool, gone_ms: int) -> None:
-        """Remember an id; those of `gone_ms` or before may be forgotten."""
-        self._ids[key] = time_ms, counted
+    def turn(self, now_ms: int) -> None:
+        """Give up a horizon that is ahead of the log's time: ids up to now are not accepted."""
+        if self.horizon_ms > now_ms + SKEW_MS:
+            self.horizon_ms = now_ms
+
+    def note(self, key: int, entry: Entry, gone_ms: int, now_ms: int) -> None:
+        """Remember an id; those of `gone_ms` or before may be forgotten, and those that are ahead of now."""
+        self._ids[key] = entry
         while self._ids:
             first = next(iter(self._ids))
-            before = self._ids[first][0]
-            if before > gone_ms:
+            before = self._ids[first].time_ms
+            if gone_ms < before <= now_ms + SKEW_MS:
                 if len(self._ids) <= self._most:
                     return
                 self.horizon_ms = max(self.horizon_ms, before)
             del self._ids[first]
 
     def state(self) -> State:
+        entries = self._ids.values()
         return {
             "ids": np.array(list(self._ids), np.uint64),
-            "times": np.array([time for time, _ in self._ids.values()], np.int64),
-            "counted": np.array([counted for _, counted in self._ids.values()], np.bool_),
+            "times": np.array([one.time_ms for one in entries], np.int64),
+            "counted": np.array([one.standing for one in entries], np.uint8),
+            "worth": np.array([one.worth for one in entries], np.float64),
             "horizon_ms": self.horizon_ms,
         }
 
     def restore(self, state: State) -> None:
+        """From a state; in one before `gate/6` nothing has a worth."""
         ids, times, counted = (np.asarray(state[name]).tolist() for name in ("ids", "times", "counted"))
-        self._ids = {key: (time, flag) for key, time, flag in zip(ids, times, counted, strict=True)}
+        worth = np.asarray(state.get("worth", np.zeros(len(ids)))).tolist()
+        columns = zip(ids, times, counted, worth, strict=True)
+        self._ids = {key: Entry(time, Standing(flag), value) for key, time, flag, value in columns}
         self.horizon_ms = int(state["horizon_ms"])
 
 

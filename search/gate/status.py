@@ -9,7 +9,7 @@ from kinstream.search.exposure.counts import Exposed
 from kinstream.search.gate.agent import options_of
 from kinstream.search.gate.core import SpaceGate
 from kinstream.search.interleaving.evidence import decisive, interval
-from kinstream.search.interleaving.impression import Keys
+from kinstream.search.interleaving.impression import keys_of
 from kinstream.streams.agents.space import core_state
 from kinstream.streams.configuration.gate import GateSettings
 from kinstream.streams.operations.checkpoints import Agent, checkpoints
@@ -66,7 +66,7 @@ def read_gates(settings: Settings) -> dict[str, GateStatus]:
     ------
     CheckpointError : a checkpoint cannot be read.
     """
-    keys = Keys(settings.gate_key.get_secret_value())
+    keys = keys_of(settings)
     found = {}
     for seen in checkpoints(settings, Agent("gate", "gate")):
         for space, file in seen.manifest.spaces.items():

@@ -19,8 +19,12 @@ import numpy as np
 
 from kinstream.search.gate.limits import Actors
 from kinstream.search.interleaving.hashing import hash_of
-from kinstream.streams.records.state import State
+from kinstream.streams.records.state import State, with_prefix, without_prefix
 
+#: Lists that nobody clicked and that count, for each clicked one: however many there are, they end no comparison alone.
+MOST_UNCLICKED: Final = 9.0
+#: Stands for whoever a list is of that names nobody.
+_NOBODY: Final = Actors("\0", None, None)
 _NAMES: Final = ("users", "sessions", "addresses")
 
 
@@ -66,3 +70,58 @@ class Votes:
             if f"{name}.keys" in state:
                 columns = (np.asarray(state[f"{name}.{part}"]).tolist() for part in ("keys", "counts"))
                 counts.update(zip(*columns, strict=True))
+
+
+class Sessions:
+    """What the lists of a comparison count together, for the numbers of lists that it takes.
+
+    A list that speaks for one side counts whole. One that says nothing counts by whose it is, as a vote does: a list
+    that nobody clicked, or a tie. So whoever only looks, such as a crawler, ends no comparison.
+
+    Parameters
+    ----------
+    votes : of lists that nobody clicked; those that name no user, session or address are taken to be of one user.
+    """
+
+    def __init__(self, votes: Votes) -> None:
+        self._votes = votes
+        self._clicked = self._unclicked = 0.0
+
+    @property
+    def total(self) -> float:
+        """What they count together."""
+        return self._clicked + min(self._unclicked, MOST_UNCLICKED * (self._clicked + 1.0))
+
+    def show(self, actors: Actors, whole: bool) -> float:
+        """Count a list that nobody has clicked; returns what it counts."""
+        weight = 1.0 if whole else self._votes.weigh(actors if any(actors) else _NOBODY)
+        self._unclicked += weight
+        return weight
+
+    def click(self, vote: float, credit: float, before: float) -> float:
+        """Count a clicked list; returns what it counts.
+
+        Parameters
+        ----------
+        vote, credit : of the list.
+        before : what it counted when nobody had clicked it; 0 if that is not known.
+        """
+        weight = 1.0 if credit else vote
+        self._clicked += weight
+        self._unclicked -= before
+        return weight
+
+    def clear(self) -> None:
+        """Forget all: a new comparison begins."""
+        self._clicked = self._unclicked = 0.0
+        self._votes.clear()
+
+    def state(self) -> State:
+        counts = np.array([self._clicked, self._unclicked], np.float64)
+        return {"counts": counts, **with_prefix("votes.", self._votes.state())}
+
+    def restore(self, state: State) -> None:
+        """From a state; one of an earlier version is empty."""
+        if state:
+            self._clicked, self._unclicked = np.asarray(state["counts"]).tolist()
+            self._votes.restore(without_prefix("votes.", state))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kinstream.search.interleaving.impression import MAX_ITEMS, NONCE_BYTES, Keys, Shown, show
+from kinstream.search.interleaving.impression import MAX_ITEMS, NONCE_BYTES, Keys, Shown, keys_of, show
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import Settings
@@ -68,7 +68,7 @@ class Drafts:
 
 def drafts_of(settings: Settings, space: str) -> Drafts:
     """The drafted lists of a space with a gate."""
-    return Drafts(space, Keys(settings.gate_key.get_secret_value()), settings.gate[space].share)
+    return Drafts(space, keys_of(settings), settings.gate[space].share)
 
 
 def rows_of(

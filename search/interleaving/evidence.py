@@ -124,7 +124,7 @@ class Evidence:
         return self.log_e_against >= -math.log((1.0 - _FOR) * error)
 
     def hopeless(
-        self, lists: int, most: int, error: float = 0.05, stake: float = 1.0, bought: float = 0.0
+        self, lists: float, most: int, error: float = 0.05, stake: float = 1.0, bought: float = 0.0
     ) -> bool:
         """Whether the candidate would not be shown to be better in `most` lists even if it had luck.
 
@@ -134,7 +134,7 @@ class Evidence:
 
         Parameters
         ----------
-        lists : impressions up to now, clicked or not.
+        lists : up to now, clicked or not, by what they count.
 
         References
         ----------

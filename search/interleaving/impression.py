@@ -3,12 +3,13 @@
 A service gives a drafted list such an id as its `list_id`; the click event that comes back with it needs nothing else:
 no other record, no join. It is encrypted, so that nobody can learn whose pick an item was, and it carries a tag, so
 that a forged or changed id is detected. Form: `ki1.` and, in base64url, time and nonce, the encrypted body, the tag.
+An id has one spelling; any other text that would decode to the same is refused.
+
+Keys are changed without a gap: ids are made with one key, and read with that and with the one that retires.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Collection, Iterable, Sequence
@@ -17,12 +18,13 @@ from typing import Final
 
 from kinstream.search.interleaving.draft import Draft, Side, credit, team_draft
 from kinstream.search.interleaving.varints import read_varint, varint
-from kinstream.streams.records.drawn import MARK_BYTES, salt_of
+from kinstream.streams.records.drawn import DRAFTED_PREFIX, MARK_BYTES, as_text, bytes_of, salt_of
 from kinstream.streams.records.drawn import mark_of as mark_of
 from kinstream.streams.records.gate import Version
+from kinstream.streams.settings import Settings
 
 #: Begins every id of a drafted list. Ids of other lists do not matter to the gate.
-PREFIX: Final = "ki1."
+PREFIX: Final = DRAFTED_PREFIX
 #: Most items of a drafted list.
 MAX_ITEMS: Final = 255
 NONCE_BYTES: Final = 6
@@ -40,15 +42,23 @@ class Keys:
 
     Parameters
     ----------
-    secret : at least 16 characters.
+    secret : of the key that ids are made with; at least 16 characters.
+    retiring : of a key whose ids are still read; empty for none.
     """
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, retiring: str = "") -> None:
         root = hashlib.blake2b(secret.encode(), digest_size=32, person=b"kinstream-gate").digest()
-        self._tag, self._cipher, self._coin, self.fingerprint = (
-            hashlib.blake2b(root, digest_size=size, person=name).digest()
-            for size, name in ((32, b"tag"), (32, b"cipher"), (32, b"coin"), (8, b"fingerprint"))
+        self._tag, self._cipher, self._coin = (
+            hashlib.blake2b(root, digest_size=32, person=name).digest()
+            for name in (b"tag", b"cipher", b"coin")
         )
+        self._retiring = Keys(retiring) if retiring else None
+
+    def made(self, space: str, data: bytes, tag: bytes) -> Keys | None:
+        """The key that has made the tag of an id's data in that space; None if it is none of these."""
+        if hmac.compare_digest(tag, self.tag(space, data)):
+            return self
+        return None if self._retiring is None else self._retiring.made(space, data, tag)
 
     def tag(self, space: str, data: bytes) -> bytes:
         """The tag of an id's data in that space."""
@@ -175,21 +185,28 @@ def list_id_of(keys: Keys, space: str, impression: Impression, nonce: bytes) -> 
     """The id of an impression."""
     head = impression.time_ms.to_bytes(_TIME_BYTES, "big") + nonce
     data = head + keys.mask(head, _body_of(impression))
-    return PREFIX + base64.urlsafe_b64encode(data + keys.tag(space, data)).rstrip(b"=").decode()
+    return as_text(PREFIX, data + keys.tag(space, data))
 
 
 def read(keys: Keys, space: str, list_id: str) -> Impression | None:
-    """The impression of an id; None for an id that was not made with this key for this space, or was changed."""
-    text = list_id.removeprefix(PREFIX)
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        return None
+    """The impression of an id; None for an id that was not made with these keys for this space, or was changed."""
+    raw = bytes_of(PREFIX, list_id) or b""
     data, tag = raw[:-_TAG_BYTES], raw[-_TAG_BYTES:]
-    if len(data) < _HEAD or not hmac.compare_digest(tag, keys.tag(space, data)):
+    maker = keys.made(space, data, tag) if len(data) >= _HEAD else None
+    if maker is None:
         return None
-    head, body = data[:_HEAD], data[_HEAD:]
-    return _impression_of(int.from_bytes(head[:_TIME_BYTES], "big"), keys.mask(head, body))
+    head, body = data[:_HEAD], maker.mask(data[:_HEAD], data[_HEAD:])
+    try:
+        found = _impression_of(int.from_bytes(head[:_TIME_BYTES], "big"), body)
+    except IndexError:
+        found = None
+    # The bytes of a randomised list's id, with `ki2.` before them, have a tag that is right, and are no such body.
+    return found if found is not None and _body_of(found) == body else None
+
+
+def keys_of(settings: Settings) -> Keys:
+    """The keys of the settings."""
+    return Keys(settings.gate_key.get_secret_value(), settings.gate_key_retiring.get_secret_value())
 
 
 def _body_of(one: Impression) -> bytes:

@@ -14,7 +14,6 @@ Joachims, Swaminathan, Schnabel: Unbiased learning-to-rank with biased feedback.
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -120,11 +119,12 @@ def list_id_of(keys: Keys, space: str, one: Randomised, nonce: bytes) -> str:
 
 
 def read(keys: Keys, space: str, list_id: str) -> Randomised | None:
-    """The list of an id; None for an id that was not made with this key for this space, or was changed."""
+    """The list of an id; None for an id that was not made with these keys for this space, or was changed."""
     parts = parts_of(list_id)
-    if parts is None or not hmac.compare_digest(parts.tag, keys.tag(space, PREFIX.encode() + parts.signed)):
+    maker = None if parts is None else keys.made(space, PREFIX.encode() + parts.signed, parts.tag)
+    if parts is None or maker is None:
         return None
-    body = keys.mask(PREFIX.encode() + parts.head, parts.body)
+    body = maker.mask(PREFIX.encode() + parts.head, parts.body)
     numbers, at = [], 0
     for _ in range(3):
         number, at = read_varint(body, at)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kinstream.search.interleaving.drafts import rows_of
-from kinstream.search.interleaving.impression import NONCE_BYTES, Keys, Shown
+from kinstream.search.interleaving.impression import NONCE_BYTES, Keys, Shown, keys_of
 from kinstream.search.interleaving.randomised import randomise
 from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
@@ -78,4 +78,4 @@ def randomising_of(settings: Settings, space: str) -> Randomising | None:
     if section is None:
         return None
     drafted = settings.gate[space].share if space in settings.gate else 0.0
-    return Randomising(space, Keys(settings.gate_key.get_secret_value()), section, drafted)
+    return Randomising(space, keys_of(settings), section, drafted)

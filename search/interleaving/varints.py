@@ -14,7 +14,12 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and the place after it."""
+    """The number that begins at a place, and the place after it.
+
+    Raises
+    ------
+    IndexError : the bytes end before the number does.
+    """
     number = shift = 0
     while data[at] & 128:
         number |= (data[at] & 127) << shift

@@ -27,6 +27,7 @@ _OWN: Final = frozenset({CONSUMER, REASON, DETAIL, REFUSED, ROWS, SIZE, DIGEST})
 REDRIVE_CONSUMER: Final = "kinstream-redrive-consumer"
 REDRIVE_REFUSED: Final = "kinstream-redrive-refused"
 REDRIVE_ROWS: Final = "kinstream-redrive-rows"
+REDRIVE_REASON: Final = "kinstream-redrive-reason"
 _REDRIVE: Final = frozenset({REDRIVE_CONSUMER, REDRIVE_REFUSED, REDRIVE_ROWS})
 
 #: A record too large even for the dead-letter topic keeps this much of its value, its digest and its place.
@@ -72,7 +73,7 @@ def _bounded(headers: tuple[tuple[str, bytes | None], ...]) -> Headers:
     kept: list[tuple[str, bytes]] = []
     size = 0
     for name, value in headers:
-        if name in _OWN or name in _REDRIVE:
+        if name in _OWN or name in _REDRIVE or name == REDRIVE_REASON:
             continue
         size += len(name.encode("utf-8", "backslashreplace")) + len(value or b"") + _HEADER_OVERHEAD
         if size > MAX_HEADER_BYTES:
@@ -107,6 +108,12 @@ def redrive_of(message: Message) -> Redrive | None:
         raise BadRecord(Reason.BAD_IDENTITY, f"redrive headers that cannot be read: {error}") from error
 
 
+def redriven_reason(message: Message) -> str | None:
+    """Why the record of a redrive was refused; None for an ordinary message, and for redrives of earlier versions."""
+    found = dict(message.headers).get(REDRIVE_REASON)
+    return None if found is None else found.decode("utf-8", "replace")
+
+
 def redrive(letter: Message) -> Output:
     """The redrive of a dead letter: its original key, value and headers, for the partition it came from.
 
@@ -130,5 +137,6 @@ def redrive(letter: Message) -> Output:
         (REDRIVE_CONSUMER, text[CONSUMER].encode()),
         (REDRIVE_REFUSED, text[REFUSED].encode()),
         (REDRIVE_ROWS, text[ROWS].encode()),
+        (REDRIVE_REASON, found.get(REASON) or b""),
     )
     return Output(topic, letter.key, letter.value, (*original, *added), place)

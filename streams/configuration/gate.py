@@ -50,3 +50,20 @@ def check_key(key: str, needed: bool) -> None:
             f"[gate.SPACE] or [randomise.SPACE] needs a key of at least {MIN_GATE_KEY} characters: set "
             "KINSTREAM_GATE_KEY, or gate_key_file to the path of a file that holds it"
         )
+
+
+def check_retiring(retiring: str, key: str) -> None:
+    """Refuse a key that retires and is too short, or has no successor.
+
+    Raises
+    ------
+    ValueError : the message does not quote it.
+    """
+    if not retiring:
+        return
+    if len(retiring) < MIN_GATE_KEY:
+        raise ValueError(f"a key has at least {MIN_GATE_KEY} characters")
+    if not key:
+        raise ValueError("a key retires, and gate_key names no key that ids are made with now")
+    if retiring == key:
+        raise ValueError("is the same key as gate_key; leave one of them out")

@@ -9,19 +9,23 @@ base64url, time and nonce, kind, place, number of items, a hash of each item, th
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
+import string
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 #: Begins every id of a randomised list, and names the version of its form.
 PREFIX: Final = "ki2."
+#: Begins every id of a drafted list: `kinstream.search.interleaving.impression`.
+DRAFTED_PREFIX: Final = "ki1."
 #: Bytes before the encrypted body: of time and nonce, and of all.
 HEAD_BYTES: Final = 12
 TAG_BYTES: Final = 10
 MARK_BYTES: Final = 3
 _FIXED: Final = HEAD_BYTES + 3
+#: What base64 is written with, in either form.
+_ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "-_+/")
 
 
 class DrawKind(IntEnum):
@@ -82,17 +86,46 @@ def written(head: bytes, drawn: Drawn) -> bytes:
 
 def id_of(signed: bytes, tag: bytes) -> str:
     """The id of these bytes."""
-    return PREFIX + base64.urlsafe_b64encode(signed + tag).rstrip(b"=").decode()
+    return as_text(PREFIX, signed + tag)
+
+
+def as_text(prefix: str, raw: bytes) -> str:
+    """The one spelling of an id with these bytes."""
+    return prefix + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def bytes_of(prefix: str, list_id: str) -> bytes | None:
+    """The bytes of an id in its one spelling; None for any other text.
+
+    Base64 has many spellings of the same bytes: with the other alphabet, with padding, with other spare bits. If they
+    were accepted, whoever has one id could send its list as many lists.
+    """
+    if not list_id.startswith(prefix):
+        return None
+    text = list_id[len(prefix) :]
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    return raw if as_text(prefix, raw) == list_id else None
+
+
+def one_spelling(list_id: str) -> str:
+    """The id whose bytes a text spells, however it spells them; the id of another list as it is."""
+    for prefix in (PREFIX, DRAFTED_PREFIX):
+        if list_id.startswith(prefix) and bytes_of(prefix, list_id) is None:
+            text = "".join(one for one in list_id[len(prefix) :] if one in _ALPHABET)
+            try:
+                return as_text(prefix, base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_"))
+            except ValueError:
+                return list_id
+    return list_id
 
 
 def parts_of(list_id: str) -> Parts | None:
-    """The parts of an id; None if it is not the id of a randomised list."""
-    if not list_id.startswith(PREFIX):
-        return None
-    text = list_id[len(PREFIX) :]
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
+    """The parts of an id; None if it is not the id of a randomised list, in its one spelling."""
+    raw = bytes_of(PREFIX, list_id)
+    if raw is None:
         return None
     signed, tag = raw[:-TAG_BYTES], raw[-TAG_BYTES:]
     if len(signed) < _FIXED:

@@ -468,6 +468,16 @@ def test_a_login_to_amazon_msk_names_its_region() -> None:
             assert told.get("AWS_REGION") == wanted
 
 
+def test_the_key_of_the_gate_that_retires_is_an_entry_of_the_same_secret() -> None:
+    documents = rendered("secured", "--set", "gate.keySecret.retiringKey=old")
+    above = settings_file(documents).split("[")[0]
+    assert 'gate_key_retiring_file = "/etc/kinstream-gate/retiring"' in above
+    for pod in pods(documents).values():
+        secrets = {one["name"]: one["secret"] for one in pod["volumes"] if "secret" in one}
+        entries = {one["path"]: one["key"] for one in secrets["gate-key"]["items"]}
+        assert entries == {"key": "key", "retiring": "old"}
+
+
 def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
     documents = rendered("secured")
     assert 'gate_key_file = "/etc/kinstream-gate/key"' in settings_file(documents).split("[")[0]

@@ -180,7 +180,7 @@ def sections() -> dict[str, dict[str, Any]]:
         f"[{name}]": field.default_factory or type(field.default)
         for name, field in Settings.model_fields.items()
         if name not in ("builders", "learners", "sources", "gate", "randomise", "vectors", "sinks")
-        and name not in ("gate_key", "gate_key_file")
+        and not name.startswith("gate_key")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
     models |= {"[search.spaces.NAME]": SearchSpaceSettings, "[sources.NAME]": SourceSettings}

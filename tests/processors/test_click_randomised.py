@@ -19,7 +19,7 @@ from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import LIST_RULE, Click
 from tests.processors.click_samples import NOW, block_of, rows_of, shown, told, with_items
-from tests.search.gates import KEYS
+from tests.search.gates import KEYS, drafted, respelled
 
 RANKING = ("i1", "i2", "i3", "i4", "i5")
 SPACE = shown("a", RANKING).space
@@ -44,6 +44,25 @@ def stated(click: Click, **settings: object) -> list[tuple[str, str]]:
     """The preferences of one list, as (preferred, other)."""
     made = told(ready(**settings).process(click, Origin(offset=1, append_ms=NOW)))
     return [(winner, other) for _, winner, other in made]
+
+
+@pytest.mark.parametrize("prefix", ["ki1.", "ki2."])
+@pytest.mark.parametrize("bias", ["none", "randomised"])
+def test_other_spellings_of_an_id_are_no_further_lists(prefix: str, bias: str) -> None:
+    list_id = drawn(1).list_id if prefix == "ki2." else drafted(1, space=SPACE)
+    others = sorted(
+        text
+        for text in respelled(list_id, prefix)
+        if text.isascii() and "%" not in text and prefix * 2 not in text
+    )
+    builder = with_items(Clicks(bias=bias))
+    for offset, text in enumerate((list_id, *others), 10):
+        made = told(
+            builder.process(shown(text, RANKING, [("i3", 1)], user="u"), Origin(offset, append_ms=NOW))
+        )
+        assert offset == 10 or not made
+    counts = builder.counts()
+    assert (counts["duplicate-list"], counts["lists"]) == (len(others), len(others) + 1)
 
 
 @pytest.mark.parametrize("kind", DrawKind)

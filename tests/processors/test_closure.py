@@ -476,7 +476,7 @@ def test_it_is_a_builder_with_segments() -> None:
     builder = create("closure")
     assert isinstance(builder, Builder)
     assert isinstance(builder, Segmented)
-    assert builder.algorithm == "closure/2"
+    assert builder.algorithm == "closure/3"
 
 
 def test_blocks_stay_small_and_decode() -> None:

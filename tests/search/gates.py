@@ -133,3 +133,23 @@ def damaged(list_id: str, prefix: str) -> Iterator[str]:
         raw[bit >> 3] ^= 1 << (bit & 7)
     for length in range(len(list_id)):
         yield list_id[:length]
+
+
+def respelled(list_id: str, prefix: str) -> set[str]:
+    """Other texts that a lenient reader takes for the same id: alphabet, padding, spare bits, white space, case."""
+    text = list_id.removeprefix(prefix)
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    places = [n for n, character in enumerate(text) if character in "-_"]
+    other = str.maketrans("-_", "+/")
+    found = {text.translate(other), *(text[:n] + text[n].translate(other) + text[n + 1 :] for n in places)}
+    found |= {one + "=" * count for one in (text, text.translate(other)) for count in (1, 2, 3, 4)}
+    spare = {0: 0, 1: 4, 2: 2}[len(raw) % 3]
+    last = alphabet.index(text[-1])
+    found |= {text[:-1] + alphabet[last ^ bits] for bits in range(1, 1 << spare)}
+    for space in (" ", "\n", "\t", "\r\n", "\u00a0", "\u200b", "%20"):
+        found |= {space + text, text + space, text[:9] + space + text[9:]}
+    # Digits and letters of other scripts.
+    found |= {text.replace(one, chr(ord(one) + 0xFEE0)) for one in set(text) - set("-_")}
+    found |= {text.replace("-", "%2D"), text.replace("_", "%5F"), text + ".", prefix + text}
+    return {prefix + one for one in found if one != text}

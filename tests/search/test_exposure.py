@@ -16,7 +16,10 @@ from kinstream.search.exposure.lists import ListKind, Served, served
 from kinstream.search.gate.agent import gate_spec
 from kinstream.search.gate.core import Options, SpaceGate
 from kinstream.search.interleaving.impression import Keys
+from kinstream.search.interleaving.randomised import randomise
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.drawn import DrawKind
+from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import (
     Action,
     Click,
@@ -27,7 +30,7 @@ from kinstream.streams.records.values import (
     LoadPosition,
 )
 from kinstream.streams.settings import Settings
-from tests.search.gates import ITEMS, KEYS, SECRET, block, click, drafted
+from tests.search.gates import ITEMS, KEYS, SECRET, block, click, drafted, respelled
 from tests.support.equal import same_states
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
@@ -243,6 +246,29 @@ def test_the_kind_of_a_list_says_whether_its_probabilities_are_known() -> None:
         {"positions": range(-1, 9)},
     ):
         assert kind_of(replace(whole, **broken)) is ListKind.INVALID
+
+
+@pytest.mark.parametrize("prefix", ["ki1.", "ki2."])
+def test_other_spellings_of_an_id_prove_nothing_and_are_no_further_lists(prefix: str) -> None:
+    exposure = Exposure()
+    list_id = drafted(1)
+    if prefix == "ki2.":
+        fair = DrawKind.FAIR_PAIRS
+        shown = randomise(KEYS, "docs", UNADAPTED, ITEMS, 10, kind=fair, depth=9, time_ms=7, nonce=b"nonce!")
+        list_id = shown.list_id
+    others = {
+        text
+        for text in respelled(list_id, prefix)
+        if text.isascii() and "%" not in text and prefix * 2 not in text
+    }
+    assert len(others) > 10
+    for text in (list_id, *others):
+        (one,) = served(click(text, 3))
+        kind = one.kind(KEYS, "docs")
+        assert (kind is ListKind.UNREADABLE) == (text != list_id)
+        exposure.show(one, kind, 0)
+    found = exposure.exposed()
+    assert (sum(found.lists.values()), found.impressions[0], sum(found.clicks)) == (1, 1, 1)
 
 
 def test_ids_of_two_loads_are_different_lists() -> None:

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinstream.search.gate.core import SKEW_MS, Decision, Fate, Options, SpaceGate
-from kinstream.search.gate.memory import Cap, Seen
+from kinstream.search.gate.memory import Cap, Entry, Seen, Standing
 from kinstream.search.interleaving.draft import Side
-from kinstream.search.interleaving.impression import Keys, show
+from kinstream.search.interleaving.impression import PREFIX, Keys, show
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
-from tests.search.gates import KEYS, MODEL, back, drafted
+from tests.search.gates import KEYS, MODEL, back, drafted, respelled
 
 WIN, LOSS = 1, 0
 NEWER = Version(1, 0, 200)
@@ -190,6 +190,18 @@ def test_forged_late_early_and_repeated_ids_are_counted_and_left_out() -> None:
     assert one.evidence.wins == 2
 
 
+def test_a_list_in_many_spellings_is_one_list() -> None:
+    one, taken = gate(), 0
+    list_id = drafted(0)
+    one.take(back(list_id, WIN), 0)
+    for text in respelled(list_id, PREFIX):
+        assert one.take(back(text, WIN), 0) == []
+        assert one.take(back(text), 0) == []
+        taken += 2
+    assert taken > 64
+    assert (one.evidence.wins, one.impressions, one.fates[Fate.FORGED]) == (1, 1, taken)
+
+
 def test_a_list_that_is_reported_before_its_clicks_is_counted_once() -> None:
     one = gate()
     list_id = drafted(0)
@@ -309,11 +321,11 @@ def test_people_promote_pin_roll_back_and_resume() -> None:
 def test_a_full_memory_accepts_nothing_as_old_as_what_it_forgot() -> None:
     seen = Seen(most=3)
     for key, time_ms in enumerate((10, 30, 20, 40)):
-        seen.note(key, time_ms, True, gone_ms=-1)
-    assert (len(seen), seen.horizon_ms, seen.look(0)) == (3, 10, (False, False))
-    seen.note(4, 50, False, gone_ms=-1)
+        seen.note(key, Entry(time_ms, Standing.COUNTED, 1.0), gone_ms=-1, now_ms=50)
+    assert (len(seen), seen.horizon_ms, seen.look(0)) == (3, 10, None)
+    seen.note(4, Entry(50, Standing.SHOWN, 1.0), gone_ms=-1, now_ms=50)
     assert (len(seen), seen.horizon_ms) == (3, 30)
-    seen.note(5, 60, False, gone_ms=20)
+    seen.note(5, Entry(60, Standing.SHOWN, 1.0), gone_ms=20, now_ms=60)
     assert (len(seen), seen.horizon_ms) == (3, 30)
 
 

@@ -127,7 +127,7 @@ def test_the_decisions_follow_from_the_log(tmp_path: Path) -> None:
         assert (reset.epoch, deleted.epoch) == (reset.offset, deleted.offset)
     assert set(deduplicated(log, "kinstream.models")) == {(b"gate", decision_key(space)) for space in SPACES}
     reasons = [reason for _, _, reason, _ in letters(log)]
-    assert sorted(reasons, key=str) == [b"bad-shape"] * 3 + [b"undecodable"] * 3
+    assert sorted(reasons, key=str) == [b"bad-shape"] * 3 + [b"forged-list"] * 3 + [b"undecodable"] * 3
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -232,7 +232,7 @@ def test_a_block_gives_the_same_evidence_as_its_lists(tmp_path: Path) -> None:
     assert sum(states[0][1][fate] for fate in (Fate.WON, Fate.LOST, Fate.TIED, Fate.SHOWN)) == 60
 
 
-def test_another_key_or_other_settings_are_another_generation() -> None:
+def test_other_settings_are_another_generation_and_neither_the_share_nor_the_key_is() -> None:
     shapes = [
         gate_spec(config(**changes)).shaping
         for changes in (
@@ -242,10 +242,9 @@ def test_another_key_or_other_settings_are_another_generation() -> None:
             {"gate": {space: {"share": 0.5, **section} for space, section in _plain().items()}},
         )
     ]
-    assert shapes[0] != shapes[1]
     assert shapes[0] != shapes[2]
-    # The share is the services' own matter.
-    assert shapes[0] == shapes[3]
+    # A key may retire while a comparison runs; the share is the services' own matter.
+    assert shapes[0] == shapes[1] == shapes[3]
     assert SECRET not in str(shapes)
 
 

@@ -22,8 +22,11 @@ from kinstream.search.interleaving.impression import (
     read,
     show,
 )
+from kinstream.search.interleaving.randomised import randomise
+from kinstream.streams.records import drawn
+from kinstream.streams.records.drawn import DrawKind, as_text, bytes_of
 from kinstream.streams.records.gate import UNADAPTED, Version
-from tests.search.gates import damaged
+from tests.search.gates import damaged, respelled
 
 KEYS = Keys("a secret of the tests")
 NONCE = b"nonce!"
@@ -81,6 +84,30 @@ def test_any_changed_bit_another_space_and_another_key_are_detected() -> None:
     assert read(KEYS, "other", list_id) is None
     assert read(Keys("another secret of the tests"), "docs", list_id) is None
     assert read(KEYS, "docs", list_id) is not None
+
+
+@settings(deadline=None, max_examples=20)
+@given(impressions(), st.binary(min_size=6, max_size=6))
+def test_an_id_has_one_spelling(one: Impression, nonce: bytes) -> None:
+    list_id = list_id_of(KEYS, "docs", one, nonce)
+    for text in respelled(list_id, PREFIX):
+        assert read(KEYS, "docs", text) is None, text
+    for prefix in ("", "KI1.", "ki2.", " ki1.", "ki1"):
+        assert read(KEYS, "docs", prefix + list_id.removeprefix(PREFIX)) is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**48 - 1), st.lists(st.sampled_from("abcdefgh"), unique=True))
+def test_an_id_of_a_randomised_list_is_no_id_of_a_drafted_one(nonce: int, items: list[str]) -> None:
+    """Its bytes have a tag that is right, if what the tag is of begins with its own prefix."""
+    for kind in DrawKind:
+        shown = randomise(
+            KEYS, "docs", UNADAPTED, items, 8, kind=kind, depth=4, time_ms=7, nonce=nonce.to_bytes(6)
+        )
+        raw = bytes_of(drawn.PREFIX, shown.list_id)
+        assert raw is not None
+        assert read(KEYS, "docs", as_text(PREFIX, drawn.PREFIX.encode() + raw)) is None
+        assert read(KEYS, "docs", as_text(PREFIX, raw)) is None
 
 
 @given(st.text(max_size=200))

@@ -17,7 +17,7 @@ from kinstream.search.interleaving.randomising import Randomising
 from kinstream.streams.records.drawn import PREFIX, DrawKind, Drawn, mark_of, parts_of
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.settings import RandomiseSettings, Settings
-from tests.search.gates import KEYS, SECRET, damaged
+from tests.search.gates import KEYS, SECRET, damaged, respelled
 
 MODEL = Version(1, 0, 500)
 RANKING = tuple("abcdefgh")
@@ -149,6 +149,14 @@ def test_any_changed_bit_another_space_and_another_key_are_detected(kind: DrawKi
     # An id of one form is no id of the other form.
     assert impression.read(KEYS, "docs", list_id) is None
     assert impression.read(KEYS, "docs", impression.PREFIX + list_id.removeprefix(PREFIX)) is None
+
+
+@pytest.mark.parametrize("kind", DrawKind)
+def test_an_id_has_one_spelling(kind: DrawKind) -> None:
+    for nonce in range(40):
+        list_id = drawn(kind, nonce, RANKING[: nonce % 8]).list_id
+        for text in respelled(list_id, PREFIX):
+            assert read(KEYS, "docs", text) is None and parts_of(text) is None, text
 
 
 @given(st.text(max_size=200), st.binary(max_size=60))

@@ -184,7 +184,7 @@ def test_outputs_are_read_from_the_time_of_the_first_unread_record_on(
         return inner(topic, ranges)
 
     monkeypatch.setattr(ending, "read_range", reading)
-    monkeypatch.setattr(ending, "CLOCK_SKEW_MS", 0)
+    monkeypatch.setattr(ending, "SKEW_MS", 0)
     reached = emitted_past(worker.generation, system.asked, old)
     assert reached == {p: runner.machine.next_offset for p, runner in worker.runners.items()}
     # Both partitions' outputs may lie on either; those of before are left alone.

@@ -72,7 +72,8 @@ _GLANCE = Row(
             "0, or as few as usual.",
             "see the reasons and agents below.",
             Query(
-                'sum(increase(kinstream_dead_letters_total{job=~"$job", reason!~"skipped|capped-.*|burst-.*"}[1h]))'
+                'sum(increase(kinstream_dead_letters_total{job=~"$job", '
+                'reason!~"skipped|capped-.*|burst-.*|late-list|forged-list"}[1h]))'
             ),
             unit="short",
             steps=((None, "green"), (1, "orange"), (100, "red")),

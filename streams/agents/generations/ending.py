@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.errors import AccessDenied, BadRecord, GenerationMismatch
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.identity import read_identity
-from kinstream.streams.records.message import Message
-
-#: Largest difference between the clocks of brokers and workers; Kerberos has the same limit.
-CLOCK_SKEW_MS: Final = 300_000
+from kinstream.streams.records.message import SKEW_MS, Message
 
 log = logging.getLogger("kinstream.generation")
 
@@ -119,7 +115,7 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
     past = {p: first for p, first in firsts.items() if first is not None}
     if not past:
         return {}
-    since = max(0, min(first.timestamp_ms for first in past.values()) - CLOCK_SKEW_MS)
+    since = max(0, min(first.timestamp_ms for first in past.values()) - SKEW_MS)
     ranges: dict[int, tuple[int, int]] = {}
     for p, (_, end) in ends(cluster, topic).items():
         start = cluster.offset_at(topic, p, since)

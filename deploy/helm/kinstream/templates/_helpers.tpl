@@ -133,6 +133,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # Made by the chart.
 {{- if or .Values.gate.spaces .Values.randomise }}
 gate_key_file = "/etc/kinstream-gate/key"
+{{- if .Values.gate.keySecret.retiringKey }}
+gate_key_retiring_file = "/etc/kinstream-gate/retiring"
+{{- end }}
 {{- end }}
 {{- range $name := keys .Values.settings | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" $name "values" (default dict (get $.Values.settings $name))) }}
@@ -505,6 +508,10 @@ volumes:
       items:
         - key: {{ $gate.keySecret.key }}
           path: key
+        {{- with $gate.keySecret.retiringKey }}
+        - key: {{ . }}
+          path: retiring
+        {{- end }}
   {{- end }}
   {{- with $kafka.volumes }}
   {{- toYaml . | nindent 2 }}
