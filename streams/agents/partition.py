@@ -124,6 +124,7 @@ class PartitionRunner:
         CheckpointError : checkpoints exist and none can be read.
         """
         notes: list[str] = []
+        self.store.sweep()
         wanted = birth_offset
         restored = self.store.restore()
         if restored is not None:

@@ -7,10 +7,11 @@ reader must expect it while the owner prunes.
 from __future__ import annotations
 
 import errno
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Final
 
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.secrets import hide
@@ -25,6 +26,16 @@ def nothing() -> None:
 MAX_FILE_BYTES: Final = 256 * 2**20
 #: Largest state of a space of unknown size: a full matrix of 30,000 dimensions.
 MAX_STATE_BYTES: Final = 8 * 2**30
+_BLOCK: Final = 2**20
+
+
+def digest_of(stream: IO[bytes], size: int) -> tuple[str, int]:
+    """The sha256 and size of a stream, of which at most `size` + 1 bytes are read."""
+    digest, found = hashlib.sha256(), 0
+    while found <= size and (block := stream.read(min(_BLOCK, size + 1 - found))):
+        digest.update(block)
+        found += len(block)
+    return digest.hexdigest(), found
 
 
 class Damaged(CheckpointError):
@@ -56,7 +67,11 @@ class Files(ABC):
 
     @abstractmethod
     def digest(self, name: str, size: int) -> tuple[str, int]:
-        """The sha256 and true size of a file whose recorded size is `size` bytes. Raises FileNotFoundError."""
+        """The sha256 and true size of a file whose recorded size is `size` bytes. Raises FileNotFoundError.
+
+        No more than that is read: without that size there is no digest, and of a longer file perhaps only `size` + 1 is
+        known.
+        """
 
     @abstractmethod
     def sizes(self, folder: str) -> dict[str, int]:
@@ -79,8 +94,13 @@ class Files(ABC):
         """Delete files; missing files are ignored."""
 
     @abstractmethod
-    def sweep(self, folder: str, before: float) -> None:
-        """Delete temporary files that a killed writer left in `folder` before that time."""
+    def sweep(self, folder: str, before: float | None = None) -> None:
+        """Delete temporary files that killed writers left in `folder`: those that nobody writes any more.
+
+        Parameters
+        ----------
+        before : delete those from before that time instead, in seconds since the epoch.
+        """
 
     def _too_large(self, name: str, limit: int) -> Damaged:
         return Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")

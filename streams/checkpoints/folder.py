@@ -12,6 +12,8 @@ from kinstream.streams.checkpoints.files import Damaged, Files
 from kinstream.streams.checkpoints.manifest import DataFile, Manifest, decode_manifest
 
 _MANIFEST: Final = re.compile(r"(\d{20})\.manifest\.json")
+#: Those with files of a partition; "" is its own.
+FOLDERS: Final = ("", "spaces", "segments")
 _READERS: Final = 8
 #: Small files one by one would cost more in switches between threads than in reading.
 _PER_TASK: Final = 16

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import os
 import secrets
 import stat
@@ -16,23 +15,30 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from typing import Final
 
-from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Damaged, Files, nothing
+from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Damaged, Files, digest_of, nothing
+from kinstream.streams.checkpoints.temporary_files import PREFIX, Writing, sweep
 from kinstream.streams.errors import CheckpointError
 
-_TEMPORARY: Final = ".tmp-"
 #: Permissions of what is written, less those that the process takes away (umask): owner and group.
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 #: From this many files on, one sync of the whole file system is quicker than one fsync for each.
 _SYNC_AT_ONCE: Final = 32
 
 
 class LocalFiles(Files):
-    """A local folder."""
+    """A local folder.
 
-    def __init__(self, folder: str) -> None:
+    Parameters
+    ----------
+    root : of the store that it belongs to: where room is made when the volume is full.
+    """
+
+    def __init__(self, folder: str, root: str | None = None) -> None:
         super().__init__(folder)
         self._folder = folder
+        self._root = root or folder
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with self._reported("read", name, OSError), _regular(self._path(name)) as file:
@@ -44,7 +50,8 @@ class LocalFiles(Files):
 
     def digest(self, name: str, size: int) -> tuple[str, int]:
         with self._reported("read", name, OSError), _regular(self._path(name)) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+            found = os.fstat(file.fileno()).st_size
+            return digest_of(file, size) if found == size else ("", found)
 
     def sizes(self, folder: str) -> dict[str, int]:
         found = {}
@@ -67,9 +74,10 @@ class LocalFiles(Files):
         written: list[tuple[str, str]] = []
         name = ""
         try:
-            with self._written(lambda: name):
+            with self._written(lambda: name), Writing() as writing:
                 for name, data in items:
-                    written.append((self._temporary(self._path(name), data), self._path(name)))
+                    target = self._path(name)
+                    written.append((self._temporary(target, data, writing), target))
                 _sync([temporary for temporary, _ in written])
                 for number, (temporary, target) in enumerate(written):
                     if number:
@@ -85,8 +93,8 @@ class LocalFiles(Files):
 
     def create(self, name: str, data: bytes) -> bool:
         target = self._path(name)
-        with self._written(lambda: name):
-            temporary = self._temporary(target, data)
+        with self._written(lambda: name), Writing() as writing:
+            temporary = self._temporary(target, data, writing)
             try:
                 _sync([temporary])
                 _link(temporary, target)
@@ -105,12 +113,9 @@ class LocalFiles(Files):
             with suppress(FileNotFoundError), self._reported("delete", name, OSError):
                 os.unlink(self._path(name))
 
-    def sweep(self, folder: str, before: float) -> None:
-        with suppress(FileNotFoundError), self._reported("list", folder, OSError):
-            for name in os.listdir(self._path(folder)):
-                path = os.path.join(self._path(folder), name)
-                if name.startswith(_TEMPORARY) and os.stat(path).st_mtime < before:
-                    os.unlink(path)
+    def sweep(self, folder: str, before: float | None = None) -> None:
+        with suppress(FileNotFoundError), self._reported("delete temporary files in", folder, OSError):
+            sweep(self._path(folder), before)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name) if name else self._folder
@@ -123,23 +128,34 @@ class LocalFiles(Files):
         except OSError as error:
             raise CheckpointError(f"checkpoint store: cannot write {self.url}/{name()}: {error}") from error
 
-    @staticmethod
-    def _temporary(target: str, data: bytes) -> str:
-        folder = os.path.dirname(target)
-        _make_folder(folder)
-        path = os.path.join(folder, f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
+    def _temporary(self, target: str, data: bytes, writing: Writing) -> str:
         try:
-            # A state shows what users have clicked: no other user of the machine may read it.
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-            with os.fdopen(number, "wb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(path)
-            raise
-        return path
+            return _temporary(target, data, writing)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+        writing.make_room(self._root)
+        return _temporary(target, data, writing)
+
+
+def _temporary(target: str, data: bytes, writing: Writing) -> str:
+    folder = os.path.dirname(target)
+    _make_folder(folder)
+    writing.begin(folder)
+    path = os.path.join(folder, f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+    writing.files.add(path)
+    try:
+        # A state shows what users have clicked: no other user of the machine may read it.
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(number, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    return path
 
 
 def _regular(path: str) -> BufferedReader:

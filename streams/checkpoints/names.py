@@ -33,7 +33,7 @@ def open_files(root: str, *folders: str) -> Files:
     except Exception as error:  # each store brings its own errors
         raise CheckpointError(f"checkpoint store {without_secret(root)}: {hide(str(error))}") from error
     if isinstance(system, LocalFileSystem):
-        return LocalFiles(os.path.join(os.path.abspath(path), *folders))
+        return LocalFiles(os.path.join(os.path.abspath(path), *folders), os.path.abspath(path))
     url = "/".join((root.rstrip("/"), *folders))
     return ObjectFiles(system, "/".join((path.rstrip("/"), *folders)), url)
 

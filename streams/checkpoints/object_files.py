@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
-from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Files, nothing
+from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Files, digest_of, nothing
 from kinstream.streams.errors import CheckpointError
 
 #: Objects above this size are digested as a stream.
@@ -34,14 +34,10 @@ class ObjectFiles(Files):
 
     def digest(self, name: str, size: int) -> tuple[str, int]:
         if size <= _STREAM_ABOVE:
-            data = self.read(name, _STREAM_ABOVE)
+            data = self.read(name, size)
             return hashlib.sha256(data).hexdigest(), len(data)
         with self._reported("read", name, Exception), self._system.open(self._path(name), "rb") as file:
-            digest, found = hashlib.sha256(), 0
-            while block := file.read(_STREAM_ABOVE // 8):
-                digest.update(block)
-                found += len(block)
-            return digest.hexdigest(), found
+            return digest_of(file, size)
 
     def sizes(self, folder: str) -> dict[str, int]:
         with suppress(FileNotFoundError), self._reported("list", folder, Exception):
@@ -73,7 +69,7 @@ class ObjectFiles(Files):
     def delete(self, names: Iterable[str], between: Callable[[], None] = nothing) -> None:
         self._all(((self._remove, name) for name in names), between)
 
-    def sweep(self, folder: str, before: float) -> None:
+    def sweep(self, folder: str, before: float | None = None) -> None:
         """An object store keeps no incomplete files."""
 
     def _path(self, name: str) -> str:

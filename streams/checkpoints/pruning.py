@@ -6,7 +6,7 @@ from typing import Final
 
 from kinstream.streams import failpoints
 from kinstream.streams.checkpoints.files import Damaged
-from kinstream.streams.checkpoints.folder import CheckpointFolder, manifest_name
+from kinstream.streams.checkpoints.folder import FOLDERS, CheckpointFolder, manifest_name
 
 #: A data file that no manifest names is kept this long: its writer may only be slow.
 ORPHAN_SECONDS: Final = 24 * 3600
@@ -49,7 +49,7 @@ def prune(folder: CheckpointFolder, keep: int, now: float, pinned: int | None = 
     before = now - ORPHAN_SECONDS
     orphans = {path for path in present.keys() - kept - freed if _older(folder, path, before)}
     folder.files.delete(sorted(orphans | (freed - kept) & present.keys()), _between)
-    for name in ("", "spaces", "segments"):
+    for name in FOLDERS:
         folder.files.sweep(name, before)
 
 

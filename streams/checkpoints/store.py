@@ -16,7 +16,7 @@ from typing import Final
 
 from kinstream.streams import failpoints
 from kinstream.streams.checkpoints.files import Damaged, Missing
-from kinstream.streams.checkpoints.folder import CheckpointFolder, manifest_name
+from kinstream.streams.checkpoints.folder import FOLDERS, CheckpointFolder, manifest_name
 from kinstream.streams.checkpoints.manifest import (
     DataFile,
     LastRecord,
@@ -232,6 +232,16 @@ class CheckpointStore:
         CheckpointError : the store cannot be read.
         """
         return self._folder.offsets()
+
+    def sweep(self) -> None:
+        """Delete the temporary files of killed writers.
+
+        Raises
+        ------
+        CheckpointError : the store refuses.
+        """
+        for name in FOLDERS:
+            self._folder.files.sweep(name)
 
     def prune(self) -> None:
         """Keep the newest `keep` complete checkpoints and everything newer, with every file that they name.

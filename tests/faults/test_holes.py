@@ -69,7 +69,8 @@ class Transactions:
 def lag(system: KafkaSystem, agent: str) -> int | None:
     """What `kinstream status` says of an agent."""
     done = system.finished("status", "--json", seconds=60)
-    return next(one["behind"] for one in json.loads(done.stdout)["agents"] if one["agent"] == agent)
+    found: dict[str, int | None] = {one["agent"]: one["behind"] for one in json.loads(done.stdout)["agents"]}
+    return found[agent]
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -524,24 +523,6 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage(
     failing.failing = (what,)
     with pytest.raises(CheckpointError, match=f"failing://bucket/learner/1/constraints-0.*{cause}"):
         store.restore()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB; where none may be mounted, a process that may write no larger file."""
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)], capture_output=True, check=False
-    )
-    if mounted.returncode == 0:
-        yield tmp_path
-        subprocess.run(["umount", str(tmp_path)], check=True)
-        return
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100 * 1024, before[1]))
-    yield tmp_path
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_full_disk_keeps_the_checkpoint_before_and_leaves_no_litter(small_disk: Path) -> None:

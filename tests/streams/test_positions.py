@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -149,7 +149,7 @@ def test_what_the_client_has_read_counts_from_the_seek_of_the_same_assignment() 
     thread._returned, thread._sought, thread._readings = {}, {}, {}
     thread._ensure_consumer = lambda: consumer
 
-    async def run() -> Iterator[Any]:
+    async def run() -> AsyncIterator[Any]:
         await thread._seek_all({TP(EVENTS, 0): 10})
         thread._note_readings()
         yield thread.reading(EVENTS, 0)
@@ -167,7 +167,7 @@ def test_what_the_client_has_read_counts_from_the_seek_of_the_same_assignment() 
         yield thread.reading(EVENTS, 0)
 
     async def found() -> list[Any]:
-        return [one async for one in cast(Any, run())]
+        return [one async for one in run()]
 
     assert asyncio.run(found()) == [(9, 10), (9, 12), (9, 12), (31, 33)]
 
@@ -183,8 +183,8 @@ def verify(system: GrowingSystem, **topics: str | None) -> None:
     generation = started(system).generation
     restored = generation.store(0).restore()
     assert restored is not None
-    system.asked.topic_ids |= cast(Any, topics)
-    generation.verify_last_record(restored.manifest, cast(Any, system.asked), 0)
+    system.cluster.topic_ids |= cast(Any, topics)
+    generation.verify_last_record(restored.manifest, system.asked, 0)
 
 
 def take_last(system: GrowingSystem) -> Message:

@@ -156,6 +156,7 @@ class Generation:
         The number of this run, negative and drawn at random.
         """
         run = -1 - secrets.randbits(62)
+        self._files.sweep("")
         self._files.write([(self._final(partition), str(run).encode())])
         return run
 

@@ -1,0 +1,169 @@
+"""What killed writers leave in a store: who may delete it, and when there is room again."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from kinstream.cli.system.store_checks import checkpoint_store
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.checkpoints.files import Damaged, digest_of
+from kinstream.streams.checkpoints.folder import CheckpointFolder
+from kinstream.streams.checkpoints.local_files import LocalFiles
+from kinstream.streams.checkpoints.manifest import DataFile
+from kinstream.streams.checkpoints.names import open_files
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.settings import Settings
+from tests.support.memory_log import MemoryLog
+from tests.support.pipeline import Agent, settings
+
+#: Writes one file of a checkpoint, and stays in the middle of the next.
+_WRITER: Final = """
+import sys
+from kinstream.streams.checkpoints.names import open_files
+def items():
+    yield "spaces/a", bytes(int(sys.argv[2]))
+    print("begun", flush=True)
+    sys.stdin.read()
+    yield "spaces/b", b"b"
+open_files(sys.argv[1], "learner", "1").write(items())
+"""
+
+
+@contextmanager
+def writer(root: Path, size: int = 1_000) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of a write."""
+    command = [sys.executable, "-c", _WRITER, str(root), str(size)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def unfinished(root: Path) -> list[str]:
+    return [path.name for path in root.rglob(".tmp-*")]
+
+
+def swept(root: Path) -> list[str]:
+    open_files(str(root), "learner", "1").sweep("spaces")
+    return unfinished(root)
+
+
+def test_what_a_writer_is_at_stays_until_it_is_killed(tmp_path: Path) -> None:
+    with writer(tmp_path) as zombie:
+        assert len(swept(tmp_path)) == 1
+        os.kill(zombie.pid, signal.SIGSTOP)  # stopped, as a frozen worker is
+        assert len(swept(tmp_path)) == 1
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert zombie.stdin is not None
+        zombie.stdin.close()
+        assert zombie.wait(60) == 0
+    assert (tmp_path / "learner" / "1" / "spaces" / "a").stat().st_size == 1_000
+    with writer(tmp_path) as killed:
+        killed.kill()
+        killed.wait(60)
+        assert len(unfinished(tmp_path)) == 1
+        assert swept(tmp_path) == []
+
+
+def test_a_partition_that_is_taken_over_has_nothing_of_killed_writers(tmp_path: Path) -> None:
+    def agent() -> Agent:
+        return Agent(builder_spec(settings(), "one-pass"), settings(), MemoryLog(), tmp_path)
+
+    agent().run()
+    folders = [path for path in tmp_path.rglob("*-0") if path.is_dir()]
+    for folder in folders:
+        (folder / ".tmp-7-abc").write_bytes(b"half")
+    assert unfinished(tmp_path)
+    agent()
+    assert unfinished(tmp_path) == []
+
+
+def fill(root: Path, folder: str, size: int) -> Path:
+    """Leave a temporary file of a writer that is dead."""
+    path = root / folder / ".tmp-7-abc"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(size))
+    return path
+
+
+@pytest.mark.parametrize("write", [LocalFiles.write, LocalFiles.create])
+def test_a_store_that_killed_writers_have_filled_makes_room(
+    small_disk: Path, write: Callable[..., object]
+) -> None:
+    """Where no small file system may be mounted, there is room in any case."""
+    fill(small_disk, "learner/1/constraints-3/spaces", 90_000)
+    fill(small_disk, "learner/2/constraints-0", 90_000)
+    files = open_files(str(small_disk), "builder", "1", "events-0")
+    data = bytes(98_000)
+    assert isinstance(files, LocalFiles)
+    if write is LocalFiles.create:
+        assert files.create("spaces/new", data)
+    else:
+        files.write([("spaces/first", data), ("spaces/new", data)])
+    assert files.read("spaces/new") == data
+
+
+def test_a_living_writer_keeps_its_room(small_disk: Path) -> None:
+    with writer(small_disk, 90_000):
+        files = open_files(str(small_disk), "builder", "1")
+        with pytest.raises(CheckpointError, match=r"No space left|File too large"):
+            files.write([("a", bytes(200_000))])
+        assert len(unfinished(small_disk)) == 1
+
+
+def test_check_says_what_fills_a_store(tmp_path: Path) -> None:
+    fill(tmp_path, "learner-opml/1/constraints-0/spaces", 3 * 2**20)
+    (tmp_path / "builder-one-pass").mkdir()
+    (tmp_path / "builder-one-pass" / "newest").write_bytes(bytes(2**20))
+    found = checkpoint_store(Settings(checkpoints={"url": str(tmp_path)}))  # type: ignore[arg-type]
+    assert found.good
+    assert "3.0 MiB in learner-opml/1\n1.0 MiB in builder-one-pass\n" in found.text
+    assert "3.0 MiB of all are 1 temporary files" in found.text
+
+
+# ---- files that are longer than they should be -----------------------------------------------------------------------
+
+
+class Endless(io.RawIOBase):
+    """A stream that counts what is read of it."""
+
+    count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        assert size > 0
+        self.count += size
+        return bytes(size)
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 * 2**20])
+def test_of_a_file_no_more_is_read_than_its_recorded_size_and_a_byte(size: int) -> None:
+    stream = Endless()
+    assert digest_of(cast(Any, stream), size)[1] == stream.count == size + 1
+
+
+@pytest.mark.parametrize("root", ["local", "memory"])
+def test_a_data_file_that_is_longer_than_its_manifest_says_is_not_hashed(tmp_path: Path, root: str) -> None:
+    files = open_files(str(tmp_path) if root == "local" else "memory://longer")
+    files.write([("a.safetensors", b"four")])
+    if root == "local":
+        os.truncate(tmp_path / "a.safetensors", 2**40)  # sparse: reading all of it takes minutes
+    else:
+        files.write([("a.safetensors", b"longer")])
+    folder = CheckpointFolder(files, ("learner", 1, "constraints", 0))
+    file = DataFile("a.safetensors", "0" * 64, 4)
+    for read in (folder.content, lambda one: folder._check([one])):
+        with pytest.raises(Damaged, match=r"has .*bytes"):
+            read(file)
