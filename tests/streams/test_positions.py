@@ -173,7 +173,7 @@ def test_what_the_client_has_read_counts_from_the_seek_of_the_same_assignment() 
 
 
 def _record(offset: int) -> dict[str, Any]:
-    return {"offset": offset, "timestamp": 1, "key": b"", "value": b"", "headers": ()}
+    return {"offset": offset, "timestamp": 1, "timestamp_type": 1, "key": b"", "value": b"", "headers": ()}
 
 
 # ---- whether it is the same log ------------------------------------------------------------------------------------
