@@ -59,7 +59,16 @@ class AccessDenied(KinstreamError):
 
 
 class DeliveryError(KinstreamError):
-    """A broker rejected an output or did not confirm it in time. The process must end without another send."""
+    """A broker rejected an output or did not confirm it in time. The process must end without another send.
+
+    Parameters
+    ----------
+    too_large : it was rejected because its topic takes no record of that size.
+    """
+
+    def __init__(self, message: str | None, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.too_large = too_large
 
 
 class DeliveryDenied(DeliveryError):

@@ -183,9 +183,13 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
         tell_left_out(load.facts.get("left_out", ()))
         cluster.wait(settings.worker.startup_seconds)
         check_role(cluster, settings, "producer")
-        emitter = Emitter(
-            confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
-        )
+        producer = confluent_producer(settings.kafka)
+        largest = largest_message(cluster, settings.topic("events"))
+        if largest is not None and largest < producer["message.max.bytes"]:
+            # Of a batch of records too: the brokers measure those.
+            producer["message.max.bytes"] = largest
+            fit(load, settings.topic("events"), largest)
+        emitter = Emitter(producer, deadline_seconds=settings.worker.delivery_deadline_seconds)
         with progress_bar(load, hidden=options["as_json"]) as watch:
             summary = produce(
                 load,
@@ -207,6 +211,35 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
             spans.close()
         cluster.close()
     print_summary(summary, as_json=options["as_json"])
+
+
+def largest_message(cluster: Cluster, topic: str) -> int | None:
+    """The largest record that a topic takes, in bytes; None if that is not known to this client."""
+    from kinstream.streams.errors import AccessDenied
+
+    view = cluster.view([topic])
+    if view.cluster_id is None or topic not in view.topics:
+        return None
+    try:
+        return int(cluster.config_of(topic).get("max.message.bytes") or 0) or None
+    except AccessDenied:
+        return None
+
+
+def fit(load: Load[Any], topic: str, largest: int) -> None:
+    """Let a load make blocks that a topic takes.
+
+    Raises
+    ------
+    SourceError : a row alone is too large.
+    """
+    from kinstream.producers.loads.blocks import BESIDE_BLOCK_BYTES
+    from kinstream.streams.errors import SourceError
+
+    try:
+        load.fit(largest - BESIDE_BLOCK_BYTES)
+    except SourceError as error:
+        raise SourceError(f"{error}. Topic {topic} has max.message.bytes = {largest}: raise it") from error
 
 
 def progress_folder(cluster: Cluster, settings: Settings, folder: Path) -> Any:

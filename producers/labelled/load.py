@@ -9,7 +9,15 @@ from typing import Any, Final
 from kinstream.producers.labelled.batch import Batch, Layout, Source
 from kinstream.producers.labelled.hold_out import Part
 from kinstream.producers.labelled.shuffled import Shuffled
-from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter, Position, default_rows
+from kinstream.producers.loads.blocks import (
+    BEGINNING,
+    MAX_BLOCK_BYTES,
+    Cut,
+    Cutter,
+    Position,
+    default_rows,
+    limit_of,
+)
 from kinstream.producers.loads.load_name import check_load_id, check_modalities, checked_space, digest_id
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import LoadPosition, SampleBlock
@@ -80,11 +88,19 @@ class LabelledLoad:
         block_rows = settings.block_rows or default_rows(source.layout.rows)
         self.settings = replace(settings, block_rows=block_rows)
         check_modalities(self.layout.modalities)
-        self.load_id = load_id or digest_id(self.shaping())
+        self._given_id = load_id
         self._shuffled: Shuffled | None = None
         if settings.shuffle_seed is not None:
             source = self._shuffled = Shuffled(source, settings.shuffle_seed)
-        self._cutter = Cutter(source, block_rows, (space, self.load_id))
+        self._source: Source = source
+        self.fit(MAX_BLOCK_BYTES)
+
+    def fit(self, max_bytes: int) -> None:
+        """Make no block larger than this, before the first is cut. Less than the usual limit makes another load."""
+        self._max_bytes = min(max_bytes, MAX_BLOCK_BYTES)
+        self.load_id = self._given_id or digest_id(self.shaping())
+        names = (self.space, self.load_id)
+        self._cutter = Cutter(self._source, self.settings.block_rows or 1, names, self._max_bytes)
 
     @property
     def rows(self) -> int:
@@ -110,6 +126,7 @@ class LabelledLoad:
             "rows": self._source_identity,
             "space": self.space,
             **asdict(self.settings),
+            **limit_of(self._max_bytes),
         }
 
     def cuts(self, start: Position = BEGINNING) -> Iterator[Cut[Batch]]:

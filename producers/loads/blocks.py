@@ -13,6 +13,9 @@ from kinstream.streams.errors import SourceError
 #: Largest size of an encoded block.
 MAX_BLOCK_BYTES: Final = 512 * 1024
 
+#: Upper bound of what a record has beside its block: the batch that it is sent in, its key and its headers.
+BESIDE_BLOCK_BYTES: Final = 2 * 1024
+
 #: Rows per block, where nothing else is asked for: of small loads, and of the largest ones.
 BLOCK_ROWS: Final = 256
 MOST_ROWS: Final = 2_048
@@ -105,6 +108,11 @@ class Position(NamedTuple):
 
 
 BEGINNING: Final = Position(0, 0, 0)
+
+
+def limit_of(max_bytes: int) -> dict[str, int]:
+    """The part of a load's shaping for a limit of its blocks: nothing for the usual one."""
+    return {} if max_bytes >= MAX_BLOCK_BYTES else {"max_bytes": max_bytes}
 
 
 class Cut(NamedTuple, Generic[R]):

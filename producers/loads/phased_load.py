@@ -9,11 +9,13 @@ from typing import Any, Final, Protocol, TypeVar
 from kinstream.producers.loads.blocks import (
     BEGINNING,
     BLOCK_ROWS,
+    MAX_BLOCK_BYTES,
     Cut,
     Cutter,
     Position,
     Rows,
     RowSource,
+    limit_of,
 )
 from kinstream.producers.loads.load_name import check_load_id, check_modalities, checked_space, digest_id
 from kinstream.streams.errors import SettingsError
@@ -80,9 +82,21 @@ class PhasedLoad:
         self.sources = tuple(sources)
         for source in sources:
             check_modalities(source.layout.modalities)
-        self.load_id = load_id or digest_id(self.shaping())
-        self._cutters = [Cutter(source, block_rows, (space, self.load_id)) for source in sources]
-        for source, cutter in zip(sources, self._cutters, strict=True):
+        self._given_id = load_id
+        self.fit(MAX_BLOCK_BYTES)
+
+    def fit(self, max_bytes: int) -> None:
+        """Make no block larger than this, before the first is cut. Less than the usual limit makes another load.
+
+        Raises
+        ------
+        SourceError : a row does not fit.
+        """
+        self._max_bytes = min(max_bytes, MAX_BLOCK_BYTES)
+        self.load_id = self._given_id or digest_id(self.shaping())
+        names = (self.space, self.load_id)
+        self._cutters = [Cutter(source, self.block_rows, names, self._max_bytes) for source in self.sources]
+        for source, cutter in zip(self.sources, self._cutters, strict=True):
             source.check_fits(cutter.room)
 
     @property
@@ -103,6 +117,7 @@ class PhasedLoad:
             "rows": hashlib.sha256(identities.encode()).hexdigest(),
             "space": self.space,
             "block_rows": self.block_rows,
+            **limit_of(self._max_bytes),
         }
 
     def cuts(self, start: Position = BEGINNING) -> Iterator[Cut[Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from kinstream.producers.loads.blocks import Cut, Position, Rows
+from kinstream.producers.loads.blocks import BESIDE_BLOCK_BYTES, MAX_BLOCK_BYTES, Cut, Position, Rows
 from kinstream.producers.loads.pacing import Pacing, Rate, Unpaced
 from kinstream.producers.loads.progress import Progress, ProgressFolder
 from kinstream.streams import failpoints
@@ -52,6 +52,14 @@ class Load(Protocol[R]):
     @property
     def facts(self) -> Mapping[str, Any]:
         """Further facts for the summary, by name."""
+
+    def fit(self, max_bytes: int) -> None:
+        """Make no block larger than this, before the first is cut. Less than the usual limit makes another load.
+
+        Raises
+        ------
+        SourceError : a row does not fit.
+        """
 
     def shaping(self) -> dict[str, Any]:
         """Everything that the content of a block with a given sequence depends on."""
@@ -152,9 +160,15 @@ def produce(
         try:
             _send_all(run, rate or Rate(None), pacing or Unpaced(), watch, pause, now_ms)
         except DeliveryError as error:
+            # Sent again as it is, a block that is too large is rejected for ever.
+            first = (
+                f"once max.message.bytes of {topic} is {MAX_BLOCK_BYTES + BESIDE_BLOCK_BYTES} or more, "
+                if error.too_large
+                else ""
+            )
             raise DeliveryError(
                 f"{error}. {run.progress.rows} of {load.rows} rows of load {load.load_id} are confirmed; "
-                "the same command continues from there"
+                f"{first}the same command continues from there"
             ) from error
     return run.summary(progress)
 

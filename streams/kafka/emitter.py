@@ -64,7 +64,7 @@ class Emitter:
         from confluent_kafka import Producer
 
         self._failure: str | None = None
-        self._denied = False
+        self._denied = self._too_large = False
         self._producer = Producer({**config, "error_cb": self._on_error}, logger=None)
         self._deadline_seconds = deadline_seconds
         self._on_delivery = on_delivery
@@ -84,10 +84,11 @@ class Emitter:
             return
         name = error.name() if hasattr(error, "name") else ""
         self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in text.lower()
+        self._too_large = "MSG_SIZE_TOO_LARGE" in name or "too large" in text.lower()
         self._failure = f"{text}; kinstream topics acls lists what to allow" if self._denied else text
 
     def _failed(self) -> DeliveryError:
-        return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
+        return (DeliveryDenied if self._denied else DeliveryError)(self._failure, too_large=self._too_large)
 
     def _acknowledged(self, error: Any, message: Any) -> None:
         self._outstanding[message.topic()].pop()

@@ -107,7 +107,7 @@ def line(folder: Path, value: Any) -> str:
     )
     (block,) = PhasedLoad("clicks", [open_clicks(path, "s")], "s").blocks()
     assert block.actors == block.ids  # type: ignore[union-attr]
-    return block.ids[0]  # type: ignore[union-attr, index]
+    return block.ids[0]  # type: ignore[union-attr]
 
 
 def mapped(kind: str, fields: dict[str, Any], value: dict[str, Any]) -> Any:
