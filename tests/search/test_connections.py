@@ -310,6 +310,34 @@ def test_requests_that_are_sent_at_once_are_answered_in_their_order() -> None:
     assert statuses == [200, 200, 404] * 50
 
 
+SMUGGLED = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+#: Headers that say where the body ends, for some readers behind `SMUGGLED` and for others before it.
+TWO_LENGTHS = [
+    b"Content-Length: %d\r\nTransfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked\r\nContent-Length: %d",
+    b"Content-Length: %d\r\nTransfer-Encoding: chunked, identity",
+    b"Content-Length: %d\r\nTransfer-Encoding : chunked",
+    b"Content-Length: %d\r\nTransfer-Encoding:\x0bchunked",
+    b"Content-Length: 0\r\nContent-Length: %d",
+    b"Content-Length: +%d",
+    b"Content-Length: %d, 0",
+    b"X: y\nContent-Length: %d",
+    b"Content-Length: %d\r\n Content-Length: 0",
+]
+
+
+def test_a_request_within_the_body_of_another_is_never_answered() -> None:
+    with serving() as address:
+        for lengths in TWO_LENGTHS:
+            head = HEADERS + lengths % (5 + len(SMUGGLED)) + b"\r\nConnection: close\r\n\r\n"
+            with clients(address, 1, head + b"0\r\n\r\n" + SMUGGLED) as (client,):
+                found = everything(client)
+            assert found.count(b"HTTP/1.1 ") == 1 and b"openapi" not in found, lengths
+            assert 400 <= int(found.split()[1]) < 600, lengths
+
+
 def test_an_upgrade_is_a_request_like_any_other() -> None:
     upgrade = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     with serving() as address, clients(address, 1, upgrade) as (client,):
