@@ -47,6 +47,7 @@ from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
 from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
 from kinstream.streams.configuration.vectors import unknown_names
+from kinstream.streams.encodings import HEAD, advice, not_utf8
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import remember, remember_url, warn_of_readers, without_secret
 from kinstream.streams.spelling import meant
@@ -296,7 +297,11 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     in_file: dict[str, Any] = {}
     if path is not None or source.exists():
         try:
-            in_file = tomllib.loads(start_of(source, MAX_FILE_BYTES).decode())
+            text = start_of(source, MAX_FILE_BYTES)
+            if (what := not_utf8(text[:HEAD])) is not None:
+                raise SettingsError(f"{source}: not text in UTF-8: {advice(what)}")
+            # Some editors begin a file with a byte order mark.
+            in_file = tomllib.loads(text.decode("utf-8-sig"))
         except OSError as error:
             raise SettingsError(f"{source}: {error.strerror or error}") from None
         except UnicodeDecodeError:

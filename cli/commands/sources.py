@@ -127,9 +127,18 @@ def _print(place: str, event: Any) -> None:
 
 def _lines(topic: str, file: Path, limit: int, at: int) -> Iterator[Message]:
     """The lines of a file as records of the topic."""
+    from codecs import BOM_UTF8
+
+    from kinstream.streams.encodings import HEAD, advice, not_utf8
+    from kinstream.streams.errors import SourceError
     from kinstream.streams.records.message import Message
 
     with file.open("rb") as stream:
+        head = stream.read(HEAD)
+        if (what := not_utf8(head)) is not None:
+            raise SourceError(f"{file}: not text in UTF-8: {advice(what)}")
+        # Some editors begin a file with a byte order mark.
+        stream.seek(len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0)
         lines = (line.rstrip(b"\r\n") for line in stream)
         for number, line in zip(range(limit), (line for line in lines if line.strip()), strict=False):
             yield Message(topic, 0, number, at, None, line, (), number - 1)

@@ -130,6 +130,7 @@ def _categories(one_hot: Sequence[str], hashed: Sequence[str]) -> dict[str, list
 
 def _listed(path: Path | None) -> list[str]:
     """The lines of a file."""
+    from kinstream.streams.encodings import HEAD, advice, not_utf8
     from kinstream.streams.errors import SourceError
 
     if path is None:
@@ -139,6 +140,8 @@ def _listed(path: Path | None) -> list[str]:
             data = stream.read(_MAX_LIST_BYTES + 1)
         if len(data) > _MAX_LIST_BYTES:
             raise SourceError(f"{path}: larger than {_MAX_LIST_BYTES} bytes; split it")
-        return [line for line in data.decode().splitlines() if line]
+        if (what := not_utf8(data[:HEAD])) is not None:
+            raise SourceError(f"{path}: not text in UTF-8: {advice(what)}")
+        return [line for line in data.decode("utf-8-sig").splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: {error}") from error

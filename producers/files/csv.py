@@ -15,6 +15,8 @@ from pyarrow import csv
 
 from kinstream.producers.files.numbers import RowError, Where
 from kinstream.producers.files.selection import CsvFormat
+from kinstream.producers.files.tables import refuse_other_text, refuse_twice
+from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.
@@ -46,15 +48,18 @@ class CsvFile:
 
     def _names(self) -> list[str]:
         """Names of all columns; without a header f0, f1, and so on."""
+        try:
+            with self._opened() as stream:
+                refuse_other_text(self.path, stream.read(HEAD))
+        except (OSError, EOFError, zlib.error) as error:
+            raise SourceError(f"{self.path}: {error}") from error
         # A bad row is named once the rows are read.
         reader = self._reader(csv.ConvertOptions(), None)
         try:
             found: list[str] = reader.schema.names
         except UnicodeDecodeError as error:
             raise SourceError(f"{self.path}: the header is not valid UTF-8: {error.reason}") from error
-        twice = sorted({name for name in found if found.count(name) > 1})
-        if twice:
-            raise SourceError(f"{self.path}: the header names {', '.join(map(repr, twice))} twice")
+        refuse_twice(self.path, found)
         return found
 
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:

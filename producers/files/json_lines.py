@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final
 
 from kinstream.producers.files.cells import CellFile, TableCells
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.producers.files.tables import ending, existing, open_table
+from kinstream.producers.files.tables import ending, existing, open_table, refuse_other_text
+from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_text import check_text, unique
 
@@ -84,6 +85,8 @@ class JsonLines:
     def _lines(self, stream: gzip.GzipFile | BinaryIO) -> Iterator[bytes]:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
+            if not number:
+                refuse_other_text(self.path, line[:HEAD])
             number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise SourceError(f"{self.path}: row {number}: longer than {MAX_LINE_BYTES} bytes")

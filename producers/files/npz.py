@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.tables import refuse_twice
 from kinstream.producers.files.text import check_array
+from kinstream.streams.encodings import HEAD, not_utf8
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
@@ -65,9 +69,17 @@ class NpzFile:
 def opened(path: Path) -> Iterator[Any]:
     """The file's arrays by name, with `files` and `zip` (numpy.load). Raises SourceError."""
     try:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as stream:
+                what = not_utf8(stream.read(HEAD))
+            is_array = what is not None and "npy" in what
+            hint = "; numpy.savez(path, X=X, y=y) writes several arrays" if is_array else ""
+            cut = " that is cut off or damaged" if what is not None and "zip" in what.split() else ""
+            raise ValueError(f"it is {what or 'no zip archive'}{cut}{hint}")
         with np.load(path, allow_pickle=False) as file:
+            refuse_twice(path, file.files)
             yield file
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise SourceError(f"{path}: not an NPZ file that can be read: {error}") from error
 
 
@@ -103,11 +115,14 @@ def read(file: Any, name: str, path: Path) -> NDArray[Any]:
     try:
         _check_size(file, name, path)
         array: NDArray[Any] = file[name]
-    except (ValueError, SyntaxError, MemoryError) as error:
+    except (ValueError, SyntaxError, MemoryError, TokenError) as error:
         raise SourceError(
             f"{path}: array {name!r} cannot be read; pickled objects are refused: {error}"
         ) from error
-    return check_array(array.astype(array.dtype.newbyteorder("="), copy=False), Where(str(path), name))
+    # Arrow knows neither foreign byte orders nor floats of more than 64 bits.
+    wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    plain = array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
+    return check_array(plain, Where(str(path), name))
 
 
 def _check_size(file: Any, name: str, path: Path) -> None:

@@ -54,7 +54,9 @@ def is_text(kind: pa.DataType) -> bool:
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether values of this type are vectors."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    types = pa.types
+    of_offsets = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(of_offsets or types.is_list_view(kind) or types.is_large_list_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinstream.producers.files.numbers import is_list, is_number
+from kinstream.producers.files.tables import refuse_twice
 from kinstream.producers.files.text import check_columns
 from kinstream.streams.errors import SourceError
 
@@ -34,6 +35,7 @@ class ParquetFile:
         self.path: Final = path
         schema = self._file().schema_arrow
         self.names: Final[list[str]] = schema.names
+        refuse_twice(path, self.names)
         self.usable: Final = [f.name for f in schema if is_number(f.type) or is_list(f.type)]
         self.indexes: Final = _indexes(schema)
         self.reading: Final[dict[str, Any]] = {"parquet": 1}

@@ -120,7 +120,7 @@ def plain(column: pa.Array) -> pa.Array:
         bytes_ = column.cast(pa.large_binary())
         return pc.cast(bytes_, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
     if types.is_list_view(kind) or types.is_large_list_view(kind):
-        return plain(column.cast(pa.large_list(kind.value_type)))
+        return lists_of(column, plain(column.flatten()))
     if is_list(kind) and not types.is_primitive(kind.value_type) and not types.is_string(kind.value_type):
         values = column.flatten()
         plainer = plain(values)
