@@ -18,6 +18,7 @@ from kinstream.search.interleaving.randomising import Randomising, randomising_o
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
+from kinstream.search.serving.service import Waiting
 from kinstream.search.spaces.catalogue import Changed
 from kinstream.search.spaces.feed import EventsFeed
 from kinstream.search.spaces.recall import RecallSampler
@@ -275,22 +276,19 @@ class SearchService:
         yield "models", lambda: all(one.known for one in self.spaces.values())
         yield "indexes", lambda: self.ready
 
-    def waiting_for(self) -> list[str]:
-        """What the agent is waiting for, as text; empty once it is ready."""
-        found = [] if self.failure is None else [f"a restart: {self.failure}"]
+    def waiting_for(self) -> list[Waiting]:
+        """What the agent is waiting for; empty once it is ready."""
+        found = [] if self.failure is None else [Waiting("a restart", str(self.failure))]
         if not self.events.caught_up:
-            found += self.events.waiting_for
+            found += map(Waiting, self.events.waiting_for)
         for served in self.spaces.values():
             staleness = served.subscription.staleness()
             if not served.known:
                 found.append(
-                    f"models of {served.space!r} under {served.learner!r}"
-                    + (f": {staleness.trouble}" if staleness.trouble else "")
+                    Waiting(f"models of {served.space!r} under {served.learner!r}", staleness.trouble)
                 )
             elif not served.searcher.ready:
-                found.append(
-                    f"the index of {served.space!r}" + (f": {served.trouble}" if served.trouble else "")
-                )
+                found.append(Waiting(f"the index of {served.space!r}", served.trouble))
         return found
 
 

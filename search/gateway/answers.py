@@ -16,7 +16,7 @@ from kinstream.search.gateway.space import Answer, GatewaySpace
 from kinstream.search.interleaving.drafts import Drafts, of_vectors
 from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.serving.clients import note_space
+from kinstream.search.serving.clients import charge, note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
@@ -45,6 +45,7 @@ class Answering:
         pair = space.pair()
         _note(space, pair.serving)
         queries = self._queries(asked, space, pair.serving)
+        charge(len(queries), asked.k)
         rows = []
         if space.drafts is not None and pair.candidate is not None and pair.candidate.takes(queries):
             rows = space.drafts.rows(of_vectors(queries), asked.query_id, asked.k)
@@ -55,7 +56,7 @@ class Answering:
             place = "vectors" if vectors else "filter"
             raise Refused(422, Why.INVALID, str(error), place=place) from None
         except StoreAway as error:
-            detail = f"the store of {space.name!r} is away: {error}"
+            detail = f"the store of {space.name!r} did not answer: {error}"
             raise Refused(503, Why.STORE, detail, retry_seconds=RETRY_SECONDS) from None
         self._metrics.queries.labels(space.name).inc(len(queries))
         results: list[dict[str, Any]] = []
@@ -152,7 +153,7 @@ class Answering:
         space = next(iter(spaces.values())) if name is None else spaces[name]
         note_space(space.name)
         if not space.loaded:
-            waiting = "; ".join(self._service.waiting_for())
+            waiting = "; ".join(map(str, self._service.waiting_for()))
             raise Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
         return space
 

@@ -74,7 +74,7 @@ class _GatewayCollector(Collector):
                     "1 while a newer model is announced than the newest usable one, or the model is missing that "
                     "serves by decision of a gate.",
                 ),
-                ("store_up", "1 while the last request to the store, or check of it, was answered."),
+                ("store_up", "1 while the last check of the store was answered."),
             )
         ]
         age = GaugeMetricFamily(

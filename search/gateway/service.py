@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from kinstream.search.gateway.gated import Gated
 from kinstream.search.gateway.space import GatewaySpace
@@ -14,13 +15,17 @@ from kinstream.search.interleaving.randomising import randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.serving.service import threads_of
+from kinstream.search.serving.service import Waiting, threads_of
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Place, Store
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.checks import check_space
 from kinstream.streams.settings import GatewaySettings, GatewaySpaceSettings, Settings
 from kinstream.streams.worker.page.server import Check, Health
+
+#: A check of a store that takes longer than so many seconds, and so many answers of the store, does not end.
+HUNG_SECONDS: Final = 60.0
+HUNG_ANSWERS: Final = 10
 
 
 class GatewayService:
@@ -78,7 +83,11 @@ class GatewayService:
                 threads_of(self.limits),
             )
         self.health = Health(
-            live=[Check("feeds", lambda: self.failure is None)],
+            live=[
+                Check("feeds", lambda: self.failure is None),
+                # A store that is away fails its check in time; a check that does not end is the process's fault.
+                Check("seconds since a check of stores", self._unchecked_seconds, self._hung_seconds()),
+            ],
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "gateway", "pid": os.getpid()},
         )
@@ -135,16 +144,22 @@ class GatewayService:
         yield "models", lambda: all(space.loaded for space in self.spaces.values())
         yield "stores", lambda: all(space.trouble is None for space in self.spaces.values())
 
-    def waiting_for(self) -> list[str]:
-        """What the gateway is waiting for, as text; empty once it is ready."""
-        found = [] if self.failure is None else [f"a restart: {self.failure}"]
+    def _unchecked_seconds(self) -> float:
+        return max(space.unchecked_seconds for space in self.spaces.values())
+
+    def _hung_seconds(self) -> float:
+        return HUNG_SECONDS + HUNG_ANSWERS * self.limits.store_seconds
+
+    def waiting_for(self) -> list[Waiting]:
+        """What the gateway is waiting for; empty once it is ready."""
+        found = [] if self.failure is None else [Waiting("a restart", str(self.failure))]
         for space in self.spaces.values():
             if not space.loaded:
                 staleness = space.staleness()
-                why = f": {staleness.trouble}" if staleness is not None and staleness.trouble else ""
-                found.append(f"models of {space.name!r} under {space.newest.learner!r}{why}")
+                why = None if staleness is None else staleness.trouble
+                found.append(Waiting(f"models of {space.name!r} under {space.newest.learner!r}", why))
             if space.trouble is not None:
-                found.append(f"the store of {space.name!r}: {space.trouble}")
+                found.append(Waiting(f"the store of {space.name!r}", space.trouble))
         return found
 
 
@@ -155,6 +170,7 @@ def place_of(section: GatewaySpaceSettings, limits: GatewaySettings) -> Place:
         section.collection,
         section.distance,
         section.columns,
-        limits.store_seconds,
+        # Nothing waits longer for a request.
+        min(limits.store_seconds, limits.request_seconds),
         section.options,
     )

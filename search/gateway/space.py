@@ -78,7 +78,7 @@ class GatewaySpace:
         self.gated = gated
         self.drafts = drafts
         self.randomising = randomising
-        #: Why the store cannot answer; None while it can.
+        #: Why the last check of the store failed; None if it succeeded. A request says nothing of other requests.
         self.trouble: str | None = "not asked yet"
         #: Number of features of the store's vectors; None while unknown, or if it takes any.
         self.dimension: int | None = None
@@ -90,28 +90,35 @@ class GatewaySpace:
         #: Asks the store for the candidate's hits while the request's own thread asks for the serving model's.
         self._beside = ThreadPoolExecutor(threads, f"kinstream-candidate-{name}")
         self._stopping = threading.Event()
+        #: A request was not answered: the next check is due.
+        self._doubted = threading.Event()
+        #: When the last check ended.
+        self.turned = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name=f"kinstream-store-{name}", daemon=True)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to check the store."""
+        self.turned = time.monotonic()
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
         """End the checks and the connections; wait up to that long."""
         self._stopping.set()
+        self._doubted.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
         self._beside.shutdown(wait=False, cancel_futures=True)
         self._store.close()
 
     def _watch(self) -> None:
-        while True:
+        while not self._stopping.is_set():
+            self._doubted.clear()
             self._check()
-            pause = CHECK_SECONDS if self.trouble is None else AGAIN_SECONDS
-            if self._stopping.wait(pause):
-                return
+            self.turned = time.monotonic()
+            if not self._stopping.wait(AGAIN_SECONDS) and self.trouble is None:
+                self._doubted.wait(CHECK_SECONDS - AGAIN_SECONDS)
 
     def _check(self) -> None:
         before = self.trouble
@@ -125,14 +132,6 @@ class GatewaySpace:
             self.trouble = f"{type(error).__name__}: {error}"
             if self.trouble != before:
                 log.exception("space %r: the check of its store failed", self.name)
-        if self.trouble != before:
-            state = "answers" if self.trouble is None else f"is away: {self.trouble}"
-            log.log(
-                logging.INFO if self.trouble is None else logging.WARNING,
-                "space %r: its store %s",
-                self.name,
-                state,
-            )
 
     # ---- answers ----------------------------------------------------------------------------------------------------
 
@@ -188,6 +187,12 @@ class GatewaySpace:
     def ready(self) -> bool:
         return self.loaded and self.trouble is None
 
+    @property
+    def unchecked_seconds(self) -> float:
+        """Since the last check of the store ended, whatever its result; 0 while nothing checks it."""
+        begun = self._thread.ident is not None and not self._stopping.is_set()
+        return time.monotonic() - self.turned if begun else 0.0
+
     def staleness(self) -> Staleness | None:
         """The age of the newest model; None for a pinned one."""
         return None if self._subscription is None else self._subscription.staleness()
@@ -222,9 +227,8 @@ class GatewaySpace:
                 with contextlib.suppress(BadFilter):
                     candidates = dict(zip(drafted, beside.result().hits, strict=True))
             answered = True
-        except StoreAway as error:
-            # Readiness shows it at once, and the next check repairs it.
-            self.trouble = str(error)
+        except StoreAway:
+            self._doubted.set()
             raise
         finally:
             self.timed(self.name, time.perf_counter() - began, answered)

@@ -115,7 +115,7 @@ def _probes(app: FastAPI, service: Service, metrics: ServiceMetrics) -> None:
     @app.get("/readyz", include_in_schema=False)
     async def readyz() -> Response:
         ok, body = service.health.ready()
-        return _json(200 if ok else 503, body | {"waiting_for": service.waiting_for()})
+        return _json(200 if ok else 503, body | {"waiting_for": [one.what for one in service.waiting_for()]})
 
     @app.get("/metrics", include_in_schema=False)
     def exposition(request: Request) -> Response:

@@ -6,10 +6,12 @@ import hashlib
 import logging
 import math
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +33,11 @@ _LOOK_SECONDS: Final = 1.0
 #: Clients whose requests are counted for the limit; the one that has not asked for longest makes room.
 _MOST_CLIENTS: Final = 10_000
 
+#: Neighbours that count as one request more.
+_NEIGHBOURS: Final = 1_000
+
 _space: ContextVar[list[str] | None] = ContextVar("space", default=None)
+_spending: ContextVar[Callable[[int], None] | None] = ContextVar("spending", default=None)
 
 
 def note_space(space: str) -> None:
@@ -46,6 +52,18 @@ def noting() -> list[str]:
     noted: list[str] = []
     _space.set(noted)
     return noted
+
+
+def charge(queries: int, k: int) -> None:
+    """Count the present request by its size, before the work: once more for each 1,000 neighbours that it asks for.
+
+    Raises
+    ------
+    Refused : what its client has asked for before is not yet made up for (429).
+    """
+    more, spend = queries * k // _NEIGHBOURS, _spending.get()
+    if more and spend is not None:
+        spend(more)
 
 
 class Tokens:
@@ -137,6 +155,9 @@ def _digest(token: str) -> bytes:
 class Rates:
     """A limit of requests a second for each client, with a reserve of one second's worth (a token bucket).
 
+    A request that counts as more than the reserve is let in, and the client then waits until it is made up for. Any
+    thread may call it.
+
     Parameters
     ----------
     rate : requests a second, above 0.
@@ -147,17 +168,26 @@ class Rates:
         self._rate, self._clock = rate, clock
         self._most = max(1.0, rate)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def wait(self, client: str) -> float:
         """Take one request of that client; or the seconds until it may ask again, above 0."""
-        now = self._clock()
-        left, at = self._left.pop(client, (self._most, now))
-        left = min(self._most, left + (now - at) * self._rate)
-        found = 0.0 if left >= 1.0 else (1.0 - left) / self._rate
-        self._left[client] = (left if found else left - 1.0), now
-        if len(self._left) > _MOST_CLIENTS:
-            self._left.popitem(last=False)
-        return found
+        return self._taken(client, 1.0, 1.0)
+
+    def spend(self, client: str, more: int) -> float:
+        """Take as much for a request that was let in; or the seconds until it may ask again, if it owes something."""
+        return self._taken(client, more, 0.0)
+
+    def _taken(self, client: str, much: float, least: float) -> float:
+        with self._lock:
+            now = self._clock()
+            left, at = self._left.pop(client, (self._most, now))
+            left = min(self._most, left + (now - at) * self._rate)
+            found = 0.0 if left >= least else (1.0 - left) / self._rate
+            self._left[client] = (left if found else left - much), now
+            if len(self._left) > _MOST_CLIENTS:
+                self._left.popitem(last=False)
+            return found
 
 
 class Clients:
@@ -196,10 +226,18 @@ class Clients:
         ------
         Refused : the client asks too often (429).
         """
-        wait = 0.0 if self._rates is None else self._rates.wait(client)
-        if wait:
-            detail = f"{client} asks too often"
-            raise Refused(429, Why.RATE, detail, retry_seconds=math.ceil(wait))
+        if self._rates is not None:
+            _refuse(client, self._rates.wait(client))
+            _spending.set(partial(self._spend, client))
+
+    def _spend(self, client: str, more: int) -> None:
+        assert self._rates is not None
+        _refuse(client, self._rates.spend(client, more))
+
+
+def _refuse(client: str, wait: float) -> None:
+    if wait:
+        raise Refused(429, Why.RATE, f"{client} asks too often", retry_seconds=math.ceil(wait))
 
 
 def audited(client: str, scope: Mapping[str, Any], space: list[str], status: int, seconds: float) -> None:

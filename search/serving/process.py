@@ -118,13 +118,20 @@ class Server(ABC):
 
     def _watch(self, server: Any, seconds: float) -> None:
         """End the server if the service has failed, and the process if the server does not end in time."""
-        reported = False
+        reported, known = False, ""
         while not server.should_exit:
             if self.service.failure is not None:
                 server.should_exit = True
             if not reported and self.service.ready:
                 self._log.info("%s: ready", self._title)
                 reported = True
+            # The probes, which are open to all, do not say why.
+            why = "; ".join(str(one) for one in self.service.waiting_for() if one.why is not None)
+            if why != known and why:
+                self._log.warning("%s: waits for %s", self._title, why)
+            elif why != known:
+                self._log.info("%s: what it waited for is there", self._title)
+            known = why
             time.sleep(_LOOK_SECONDS)
         time.sleep(seconds)
         self._log.error("not ended within %.0f s; ending hard", seconds)

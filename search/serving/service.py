@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kinstream.streams.settings import ServiceSettings
 from kinstream.streams.worker.page.server import Health
+
+
+class Waiting(NamedTuple):
+    """What a service is waiting for, and why it is not there: an error may name hosts, files and tables.
+
+    Its text is for clients that may ask; probes, which are open to all, show `what` alone.
+    """
+
+    what: str
+    why: str | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.why is None else f"{self.what}: {self.why}"
 
 
 class Service(Protocol):
@@ -36,8 +49,8 @@ class Service(Protocol):
     def ready(self) -> bool:
         """Whether every space can be answered for."""
 
-    def waiting_for(self) -> list[str]:
-        """What the service is waiting for, as text; empty once it is ready."""
+    def waiting_for(self) -> list[Waiting]:
+        """What the service is waiting for; empty once it is ready."""
 
     def start(self) -> None:
         """Begin to read."""

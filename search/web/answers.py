@@ -12,7 +12,7 @@ from kinstream.search.agent.drafting import Ask, DraftedAnswer, randomised
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
 from kinstream.search.interleaving.drafts import of_vectors
-from kinstream.search.serving.clients import note_space
+from kinstream.search.serving.clients import charge, note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import read
@@ -40,6 +40,7 @@ class Answering:
         served = self._served(asked.space)
         self._check_k(asked.k)
         rows = rows_of(asked, served.searcher.modalities, self._limits.max_rows)
+        charge(len(rows), asked.k)
 
         def ask(searcher: Searcher, chosen: Sequence[int] | None) -> Answer:
             return searcher.search(rows if chosen is None else rows[list(chosen)], asked.k)
@@ -65,6 +66,7 @@ class Answering:
     def similar(self, items: list[str], space: str | None, k: int, query_id: str | None = None) -> bytes:
         served = self._served(space)
         self._check_k(k)
+        charge(len(items), k)
 
         def ask(searcher: Searcher, chosen: Sequence[int] | None) -> Answer:
             return searcher.similar(items if chosen is None else [items[row] for row in chosen], k)
@@ -167,7 +169,7 @@ class Answering:
         if isinstance(error, WrongDimension):
             # The space was reset between the check of its modalities and the search.
             return Refused(422, Why.WRONG_DIMENSION, f"the catalogue has {error}", place="vectors")
-        waiting = "; ".join(self._service.waiting_for()) or f"the index of {served.space!r}"
+        waiting = "; ".join(map(str, self._service.waiting_for())) or f"the index of {served.space!r}"
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
 
     def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:

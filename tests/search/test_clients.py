@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,57 @@ def test_a_client_that_asks_too_often_gets_429_and_the_others_do_not(file: Path)
         assert refused[0].headers["retry-after"] == "1"
         assert client.post("/search", json=ASKED, headers=bearer(SECOND)).status_code == 200
         assert client.get("/readyz").status_code == 200
+
+
+def test_a_request_counts_by_what_it_asks_for(file: Path) -> None:
+    """Neither one large request after another, nor all at once, is more than its client's share."""
+    limits = {"clients_file": str(file), "client_rate": 5.0}
+    large = {"space": "docs", "vectors": [[1.0, 0.0, 0.0]] * 256, "k": 1_000}
+    with gateway(**limits) as made, served(made) as url, httpx.Client(base_url=url) as client:
+
+        def asked(_: int) -> int:
+            return httpx.post(f"{url}/search", json=large, headers=bearer(FIRST), timeout=60).status_code
+
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(asked, range(4)))
+        assert sorted(told) == [200, 429, 429, 429]
+        # 256,000 neighbours are as many as 256 requests, at 5 a second.
+        told = client.post("/search", json=ASKED, headers=bearer(FIRST))  # type: ignore[assignment]
+        assert (told.status_code, told.json()["reason"]) == (429, "rate-limit")  # type: ignore[attr-defined]
+        assert 30 < int(told.headers["retry-after"]) <= 52  # type: ignore[attr-defined]
+        assert client.post("/search", json=ASKED, headers=bearer(SECOND)).status_code == 200
+        # What is refused is not counted by its size.
+        for wrong in ({"k": 1_001}, {"vectors": [[1.0]] * 256}):
+            assert client.post("/search", json=large | wrong, headers=bearer(SECOND)).status_code == 422
+        assert client.post("/search", json=ASKED, headers=bearer(SECOND)).status_code == 200
+
+
+def test_a_request_to_the_query_agent_counts_by_what_it_asks_for() -> None:
+    bodies: dict[str, Any] = {
+        "/search": {"vectors": [[1.0, 0.0, 0.0]] * 256, "k": 1_000},
+        "/similar": {"items": ["a"] * 256, "k": 1_000},
+        "/similar/a": {"k": 1_000},
+    }
+    for path, body in bodies.items():
+        with agent_running(**SHOP, client_rate=2.0) as agent:
+            agent.events.append(items("shop", ["a", "b", "c"], X))
+            agent.settle()
+            with agent_served(agent) as url:
+                told = [httpx.post(f"{url}{path}", json=body, timeout=60) for _ in range(2)]
+                assert [one.status_code for one in told] == [200, 429], told[1].text
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(0, 300)), max_size=60), st.floats(0.5, 50.0))
+def test_what_a_client_gets_is_its_rate_and_one_request(asked: list[tuple[float, int]], rate: float) -> None:
+    clock = Clock()
+    rates, taken = Rates(rate, clock), 0.0
+    for pause, more in asked:
+        clock.now += pause
+        if rates.wait("a") == 0.0:
+            taken += 1.0
+            if rates.spend("a", more) == 0.0:
+                taken += more
+        assert taken <= max(1.0, rate) + rate * clock.now + 300
 
 
 def test_every_request_is_logged_with_client_space_and_status(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 
 from kinstream.learners.models.export import encode, export
 from kinstream.search.gateway.service import GatewayService
+from kinstream.search.stores.base import StoreAway
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 from tests.learners.published import create as make_learner
 from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
+from tests.support.processes import SECONDS
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item/{n} ä" for n in range(60)]
@@ -158,20 +161,77 @@ def test_malformed_requests(
 def test_a_store_that_is_away_is_503_with_a_reason_and_not_ready(
     gateway: Gateway, client: httpx.Client, store: Memory
 ) -> None:
-    store.away = "no route"
+    store.away = "no route to db.internal"
     told = search(client)
     assert (
         told.status_code == 503 and told.json()["reason"] == "store" and "no route" in told.json()["detail"]
     )
     assert told.headers["retry-after"] == "1"
-    ready = client.get("/readyz")
-    assert ready.status_code == 503
-    assert ready.json()["waiting_for"] == ["the store of 'docs': no route"]
+    gateway.wait(lambda: client.get("/readyz").status_code == 503, "it is seen that the store is away")
+    assert client.get("/readyz").json()["waiting_for"] == ["the store of 'docs'"]
     assert client.get("/healthz").status_code == 200
     assert 'kinstream_gateway_store_failures_total{space="docs"} 1.0' in client.get("/metrics").text
     store.away = None
     gateway.wait(lambda: client.get("/readyz").status_code == 200, "it is seen that the store is back")
     assert search(client).status_code == 200
+
+
+def test_a_request_that_its_store_does_not_answer_says_nothing_of_the_store(
+    gateway: Gateway, client: httpx.Client, store: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heavy request that is late for itself, by any client; the check decides whether the store answers."""
+
+    def late(*_: Any) -> Any:
+        raise StoreAway("canceling statement due to statement timeout")
+
+    checks, check = [0], store.check
+
+    def counted() -> int | None:
+        checks[0] += 1
+        return check()
+
+    monkeypatch.setattr(store, "check", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "search", late)
+        for _ in range(5):
+            before = checks[0]
+            told = search(client)
+            assert (told.status_code, told.json()["reason"]) == (503, "store")
+            assert client.get("/readyz").status_code == 200
+            assert "kinstream_gateway_ready 1.0" in client.get("/metrics").text
+        # A request that failed hastens the next check.
+        gateway.wait(lambda before=before: checks[0] > before, "the store is checked", 4.0)  # type: ignore[misc]
+    assert search(client).status_code == 200
+
+
+def test_probes_tell_strangers_nothing_of_where_things_are(
+    gateway: Gateway, client: httpx.Client, store: Memory
+) -> None:
+    store.away = "connection to server at db.internal, port 5432 failed: no table shop.items"
+    gateway.wait(lambda: client.get("/readyz").status_code == 503, "it is seen that the store is away")
+    for path in ("/readyz", "/healthz", "/metrics"):
+        text = client.get(path).text
+        assert not any(word in text for word in ("db.internal", "5432", "shop.items")), path
+
+
+def test_a_check_that_hangs_is_a_broken_process_and_a_store_that_is_away_is_not(store: Memory) -> None:
+    gateway = Gateway({"docs": section()}, create=lambda *_: store)
+    hang = threading.Event()
+    gateway.service.start()
+    try:
+        gateway.wait(lambda: gateway.service.ready, "ready")
+        assert gateway.service.health.live()[0]
+        store.away = "no route"
+        gateway.wait(lambda: not gateway.service.ready, "the store is away")
+        space = gateway.service.spaces["docs"]
+        assert gateway.service.health.live()[0]
+        store.check = lambda: hang.wait(SECONDS)  # type: ignore[method-assign]
+        gateway.wait(lambda: space.unchecked_seconds > 1.0, "the check hangs")
+        space.turned -= 1_000.0
+        assert not gateway.service.health.live()[0]
+    finally:
+        hang.set()
+        gateway.service.stop()
 
 
 def test_before_models_are_known_it_does_not_answer(store: Memory) -> None:

@@ -125,6 +125,10 @@ def test_killed_and_without_its_store_it_never_answers_wrong(tmp_path: Path) -> 
                     with server.frozen():
                         until(lambda: not gateway.ready(), "it is seen that the store hangs")
                         assert httpx.get(f"{gateway.url}/healthz", timeout=5).status_code == 200
+                        until(
+                            lambda: "waits for the store of 'docs': " in gateway.process.log(),
+                            "the log says why",
+                        )
                     until(gateway.ready, "the store is back")
         finally:
             stop.set()

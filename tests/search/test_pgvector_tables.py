@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -219,6 +220,36 @@ def test_what_is_wrong_is_told_of_the_filter_only_if_the_filter_is_wrong(table: 
     with pytest.raises(StoreAway, match="division by zero"):
         store.search(X[:1], 4, {"lang": "de"})
     table.run("drop table old cascade")
+
+
+def test_requests_that_are_late_leave_the_store_ready_and_others_answered(table: Table) -> None:
+    table.run(
+        "create view slow as select id, embedding, lang || length(pg_sleep(60)::text)::text as lang from docs"
+    )
+    own = {
+        name: section(store="pgvector", connection=table.url, collection=name, columns=["lang"])
+        for name in ("docs", "slow")
+    }
+    with running(own, threads=6, store_seconds=3.0) as gateway, served(gateway) as base:
+
+        def asked(space: str) -> httpx.Response:
+            return httpx.post(f"{base}/search", json={"space": space, "vectors": X[0].tolist()}, timeout=60)
+
+        with ThreadPoolExecutor(4) as pool:
+            heavy = [pool.submit(asked, "slow") for _ in range(4)]
+            ready = []
+            while not all(one.done() for one in heavy):
+                ready.append(httpx.get(f"{base}/readyz", timeout=60).status_code)
+                assert asked("docs").status_code == 200
+            ready.append(httpx.get(f"{base}/readyz", timeout=60).status_code)
+        assert ready and set(ready) == {200}
+        assert {(one.result().status_code, one.result().json()["reason"]) for one in heavy} == {
+            (503, "store")
+        }
+        # What nothing waits for is not gone on with.
+        with psycopg.connect(table.url, autocommit=True) as connection:
+            count = "select count(*) from pg_stat_activity where state = 'active' and query like '%slow%'"
+            gateway.wait(lambda: connection.execute(count).fetchone() == (1,), "the statements have ended")
 
 
 def test_the_gateway_answers_on_while_the_column_changes_and_rows_have_no_values(table: Table) -> None:
