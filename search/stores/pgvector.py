@@ -184,11 +184,13 @@ class PgVector:
 
         Raises
         ------
-        StoreAway : it is not there, or of another type.
-        psycopg.Error : the server does not answer.
+        StoreAway : it is not there, or of another type, or the server does not answer.
         """
         where = (sql.Literal(self._table.as_string(None)), sql.Literal(self._name))
-        rows = self._run(idle, sql.SQL(_COLUMN).format(*where).as_string(None))
+        try:
+            rows = self._run(idle, sql.SQL(_COLUMN).format(*where).as_string(None))
+        except psycopg.Error as error:
+            raise StoreAway(_line(error)) from None
         if not rows:
             raise StoreAway(f"{self._place.collection} has no column {self._name}")
         schema, kind, dimension = rows[0]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -206,6 +207,13 @@ def test_what_is_wrong_is_told_of_the_filter_only_if_the_filter_is_wrong(table: 
         with pytest.raises(BadFilter) as error:
             store.search(X[:1], 1, where)
         assert not isinstance(error.value, BadVectors)
+    for options in ("-c work_mem=much", "-c no_such_setting=1"):
+        place = Place(f"{table.url}&options={quote(options)}", "docs", "cosine", ("lang",), seconds=30.0)
+        other = kinds.create("pgvector", place)
+        for where in (None, {"lang": "de"}):
+            with pytest.raises(StoreAway):
+                other.search(X[:1], 1, where)
+        other.close()
     with pytest.raises(BadVectors, match="2 numbers; docs has 3"):
         store.search(X[:1, :2], 1, {"lang": "de"})
     # A column that no list of values can be compared with.
