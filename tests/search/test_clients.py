@@ -125,7 +125,7 @@ def test_a_file_that_becomes_invalid_changes_nothing_and_is_reported_once(
         (b"web one-token-0123456 more\n", "line 1: write a name"),
         (b"a same-token-0123456\nb same-token-0123456\n", "line 2: another client has the same token"),
         (b"web \xff\xfe\n", "not text"),
-        (b"x" * 1_000_001, "more than 1000000 bytes"),
+        (b"x" * 1_000_001, "larger than 1000000 bytes"),
         (None, "No such file"),
     ],
 )
