@@ -67,7 +67,7 @@ class MetricsMachine(Machine):
             raise BadRecord(
                 Reason.BAD_IDENTITY, f"the headers and the record disagree on who made it: {recorded}"
             )
-        if self._owned.apply(self.place.partition, record):
+        if self._owned.apply(self.place.partition, record, message.timestamp_ms):
             self.counts["applied"] += 1
         else:
             self.counts["stale_epoch"] += 1

@@ -158,7 +158,7 @@ class OwnedTallies:
         with self._lock:
             self._owned.pop(partition, None)
 
-    def apply(self, partition: int, outcome: Outcome) -> bool:
+    def apply(self, partition: int, outcome: Outcome, log_ms: int = 0) -> bool:
         """Count an outcome on an owned partition; False if `Tallies.apply` returns False.
 
         Raises
@@ -169,7 +169,7 @@ class OwnedTallies:
         with self._lock:
             owned = self._owned[partition]
         with owned.lock:
-            applied = owned.tallies.apply(outcome)
+            applied = owned.tallies.apply(outcome, log_ms)
         if applied:
             self.delays.observe(outcome.learner, self._clock() - outcome.time_ms / 1000, live=owned.live)
         return applied

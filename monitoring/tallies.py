@@ -22,6 +22,8 @@ from kinstream.streams.records.values import COUNT_NAMES, Counts, Outcome
 
 #: Label of sums: unlisted spaces, rules beyond `MAX_RULES`, and spaces or rules with this very name.
 OTHER: Final = "other"
+#: How far an event may be ahead of the log of its outcome.
+MAX_AHEAD_MS: Final = 300_000
 #: Rules counted by name on one partition: the first to appear.
 MAX_RULES: Final = 32
 #: No block holds more rows; a larger count is invalid, and sums stay far below 2^63.
@@ -136,14 +138,20 @@ class Tally:
         """Forget the windows: a fresh model, or a space that is no longer listed."""
         self.mistake_window = self.utilisation_window = None
 
-    def follow(self, outcome: Outcome) -> None:
-        """Copy the model's values from the outcome. A newer model empties the windows, never the totals."""
+    def follow(self, outcome: Outcome, log_ms: int) -> None:
+        """Copy the model's values from the outcome. A newer model empties the windows, never the totals.
+
+        Parameters
+        ----------
+        log_ms : time of the outcome in its log, or 0. Whatever clock has dated an event, it is not newer.
+        """
         if (outcome.generation, outcome.epoch) > (self.generation, self.epoch):
             self.drop_windows()
             self.time_ms, self.stands = None, False
         self.generation, self.epoch = outcome.generation, outcome.epoch
         self.step = outcome.step
-        self.time_ms = outcome.time_ms if self.time_ms is None else max(self.time_ms, outcome.time_ms)
+        newest = outcome.time_ms if self.time_ms is None else max(self.time_ms, outcome.time_ms)
+        self.time_ms = min(newest, log_ms + MAX_AHEAD_MS) if log_ms > 0 else newest
         self.weights = dict(outcome.weights)
 
 
@@ -200,10 +208,14 @@ class Tallies:
 
     # ---- applying --------------------------------------------------------------------------------------
 
-    def apply(self, outcome: Outcome) -> bool:
+    def apply(self, outcome: Outcome, log_ms: int = 0) -> bool:
         """Count an outcome; False, with nothing changed, if its generation or epoch is older than the last.
 
         Each learner of a space reaches a new epoch at its own time, so epochs are compared per learner.
+
+        Parameters
+        ----------
+        log_ms : time of the outcome in its log; 0 without one.
 
         Raises
         ------
@@ -222,7 +234,7 @@ class Tallies:
         for rule, counts in outcome.by_rule.items():
             name = self._rule(rule)
             by_rule[name] = by_rule.get(name, Counts()) + counts
-        tally.follow(outcome)
+        tally.follow(outcome, log_ms)
         tally.count(outcome.counts, by_rule, outcome.held_out)
         if self._admit(outcome.space):
             tally.slide(outcome.counts, self.window)

@@ -96,8 +96,8 @@ class Clicks:
         of them is taken whatever the caps say.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
-    max_late_ms : a list further behind the newest one is ignored. The default is a week: enough for logs that are
-        loaded file by file, and for a source that was disconnected for some days.
+    max_late_ms : a list further behind the newest one is refused (`late-list`). The default is a week: enough for logs
+        that are loaded file by file, and for a source that was disconnected for some days.
     bias : the correction for users who examine the top first.
 
         - "none".
@@ -152,7 +152,9 @@ class Clicks:
     """
 
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
-    #: arrival. Its random draws are those of version 1.
+    #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
+    #: list has one spelling. The random draws are
+    #: those of version 1.
     algorithm: ClassVar[str] = "clicks/3"
 
     def __init__(
@@ -286,7 +288,7 @@ class Clicks:
         presence = np.where(unknown, kernels.ITEM_GONE, kernels.EMITTED).astype(np.int8)
         presence[(unknown & arriving) | waiting] = kernels.HELD_BACK
         refused = refusals(lists, arriving) + _unknown_items(lists, unknown & arriving)
-        refused += self._gate.capped(lists, fate)
+        refused += self._gate.left_out(lists, fate)
 
         stated = preferences(
             lists, reading, self._preference_rules, taken & has_anchor, arriving, self.max_per_list

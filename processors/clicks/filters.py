@@ -43,7 +43,7 @@ class Gate:
     max_clicks_per_address : the same for an address, which several voters may share.
     max_lists_per_day : of a voter's lists with clicks in a day of event time, further ones are ignored; 0 accepts all.
     most : entries of each memory.
-    keep_capped : whether `capped` refuses what a cap has left out, and a redrive passes the caps.
+    keep_capped : whether `left_out` refuses what a cap has left out, and a redrive passes the caps.
     """
 
     def __init__(
@@ -131,10 +131,15 @@ class Gate:
         fate[self._of_address] = BOT
         return fate
 
-    def capped(self, lists: Lists, fate: NDArray[np.int8]) -> list[BadRecord]:
-        """Refusals of the lists that a cap has left out, by what was capped; none without `keep_capped`."""
-        if not self.keep_capped:
-            return []
+    def left_out(self, lists: Lists, fate: NDArray[np.int8]) -> list[BadRecord]:
+        """Refusals of the lists that were late, and with `keep_capped` of those that a cap has left out."""
+        behind_ms = self.watermark.max_late_ms
+        made = _refused(
+            lists, fate == LATE, Reason.LATE_LIST, f"more than {behind_ms} ms behind the newest list"
+        )
+        return made + (self._capped(lists, fate) if self.keep_capped else [])
+
+    def _capped(self, lists: Lists, fate: NDArray[np.int8]) -> list[BadRecord]:
         left_out = fate == BOT
         with_user = left_out & ~self._of_address & (lists.block.user >= 0)
         found = (
@@ -142,12 +147,8 @@ class Gate:
             (Reason.CAPPED_SESSION, left_out & ~self._of_address & ~with_user),
             (Reason.CAPPED_ADDRESS, self._of_address),
         )
-        made = []
-        for reason, some in found:
-            names = [lists.block.list_ids[i] for i in np.flatnonzero(some)]
-            detail = f"more clicks in an hour, or lists in a day, than its cap: {named(names, 'list')}"
-            made += [BadRecord(reason, detail, part) for part in split_rows(np.flatnonzero(some[lists.of]))]
-        return made
+        why = "more clicks in an hour, or lists in a day, than its cap"
+        return [error for reason, some in found for error in _refused(lists, some, reason, why)]
 
     def gone_ms(self, window_ms: int) -> int:
         """Entries at this time or before do not affect the event accepted last, or later ones."""
@@ -173,6 +174,13 @@ class Gate:
         self._hours.restore(state, "hours")
         if self.max_lists_per_day:
             self._days.restore(state, "days")
+
+
+def _refused(lists: Lists, some: Flags, reason: Reason, why: str) -> list[BadRecord]:
+    if not some.any():
+        return []
+    detail = f"{why}: {named([lists.block.list_ids[i] for i in np.flatnonzero(some)], 'list')}"
+    return [BadRecord(reason, detail, part) for part in split_rows(np.flatnonzero(some[lists.of]))]
 
 
 class Votes:

@@ -130,6 +130,7 @@ class CoClickedItems:
         self.counts["co-click-below-support"] += pairs.below_support
         self.counts["co-click-known"] += pairs.known
         refused = refusals(lists, arriving) + _unknown(lists, clicked & ~known & arriving)
+        refused += self._gate.left_out(lists, fate)
         taken_in = lists.block.item[clicked & known & arriving].astype(np.int64)
         return Found(lists, taken_in, pairs, partly(lists, arriving), refused)
 

@@ -134,7 +134,9 @@ class Closure:
     """
 
     #: Version 2 records which constraints come from one relation, sample or list, and counts co-clicks once in their
-    #: window in any order of arrival. Its random draws are those of version 1.
+    #: window in any order of arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and
+    #: an id of a drawn list has one spelling.
+    #: The random draws are those of version 1.
     algorithm: ClassVar[str] = "closure/3"
 
     def __init__(

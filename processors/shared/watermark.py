@@ -10,7 +10,10 @@ Times = NDArray[np.int64]
 
 
 class Watermark:
-    """The largest time of any accepted event.
+    """The largest time of any accepted event, as long as the log bears it out.
+
+    Where it is further ahead of the log's time than an event may be, an earlier time of the log was wrong, such as that
+    of a broker whose clock was ahead. Then the log's time takes its place, and what comes next is not late.
 
     Parameters
     ----------
@@ -24,6 +27,13 @@ class Watermark:
     >>> ahead, late = mark.judge(np.array([500, 9000, 300]), append_ms=600)
     >>> ahead.tolist(), late.tolist(), mark.time_ms
     ([False, True, False], [False, False, True], 500)
+
+    A log whose clock was wrong:
+
+    >>> ahead, late = mark.judge(np.array([900_000]), append_ms=900_000)
+    >>> ahead, late = mark.judge(np.array([700]), append_ms=700)
+    >>> late.tolist(), mark.time_ms
+    ([False], 700)
     """
 
     def __init__(self, max_ahead_ms: int, max_late_ms: int) -> None:
@@ -40,6 +50,8 @@ class Watermark:
         times : (n,) of the events.
         append_ms : of the record in its log. 0 for a log without append times: then no event is ahead of it.
         """
+        if 0 < append_ms < self.time_ms - self.max_ahead_ms:
+            self.time_ms = append_ms
         ahead = times > append_ms + self.max_ahead_ms if append_ms > 0 else np.zeros(len(times), np.bool_)
         reached = np.maximum.accumulate(np.concatenate([[self.time_ms], np.where(ahead, -1, times)]))
         late = ~ahead & (times < reached[:-1] - self.max_late_ms)

@@ -21,7 +21,7 @@ from kinstream.producers.sources.convert import (
 )
 from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming, Together
-from kinstream.producers.sources.partition_time import MAX_AHEAD_MS, log_time, not_ahead
+from kinstream.producers.sources.partition_time import MAX_AHEAD_MS, not_ahead, stamp_of
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space
 from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
@@ -296,7 +296,7 @@ def _time_of(record: Incoming) -> Callable[[Any, str], int | None]:
 
 def _latest(record: Incoming) -> int:
     """The latest time that `not_ahead` allows in a record."""
-    log_ms = log_time(record.message)
+    log_ms = stamp_of(record.message)
     return END_OF_TIME if log_ms is None else log_ms + MAX_AHEAD_MS
 
 

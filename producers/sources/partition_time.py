@@ -17,7 +17,7 @@ QUERIES: Final = 32
 _BEHIND: Final = 4
 
 
-def log_time(message: Message) -> int | None:
+def stamp_of(message: Message) -> int | None:
     """The time of a Kafka record; None where it has none, or one before 2000, such as seconds for milliseconds."""
     return message.timestamp_ms if message.timestamp_ms >= _EARLIEST_MS else None
 
@@ -33,7 +33,7 @@ def not_ahead(time_ms: int, message: Message, where: str) -> int:
     ------
     BadRecord : it is more than `MAX_AHEAD_MS` ahead of the time of its Kafka record, if that has one.
     """
-    log_ms = log_time(message)
+    log_ms = stamp_of(message)
     if log_ms is not None and time_ms > log_ms + MAX_AHEAD_MS:
         raise BadRecord(
             Reason.AHEAD_OF_LOG,

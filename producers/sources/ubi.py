@@ -20,7 +20,7 @@ from kinstream.producers.sources.convert import refused, time_ms
 from kinstream.producers.sources.formats import Format
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.producers.sources.lists import query_vector
-from kinstream.producers.sources.partition_time import PartitionTime, log_time, not_ahead
+from kinstream.producers.sources.partition_time import PartitionTime, not_ahead, stamp_of
 from kinstream.producers.sources.reader import Reader
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
 from kinstream.producers.sources.ubi_lists import OpenList, OpenLists
@@ -93,7 +93,7 @@ class Ubi:
             self._lists.undo()
             self._counts = counts
             raise
-        appended = message.appended and log_time(message) is not None
+        appended = message.appended and stamp_of(message) is not None
         for said in times:
             if said is not None:
                 self._time.take(*said, appended=appended)
@@ -134,7 +134,7 @@ class Ubi:
         """What a record that is left out says for the log, if it belongs to a query."""
         try:
             query = self._forms.name(record, "query_id")
-            log_ms = log_time(record.message)
+            log_ms = stamp_of(record.message)
             return None if query is None else (query, self._own_ms(record) if log_ms is None else log_ms)
         except BadRecord:
             return None
@@ -275,7 +275,7 @@ class Ubi:
 
 def _log_ms(record: Incoming, own_ms: int) -> int:
     """The Kafka time of a record; in a log without times, as in a file, the record's own."""
-    found = log_time(record.message)
+    found = stamp_of(record.message)
     return own_ms if found is None else found
 
 

@@ -144,6 +144,18 @@ def test_the_newest_event_counts_even_when_an_older_one_follows() -> None:
     assert tally_of(some).time_ms == 5_000
 
 
+def test_no_event_is_newer_than_the_log_of_its_outcome() -> None:
+    some, day = tallies(), 86_400_000
+    some.apply(outcome(time_ms=10 * day), day)
+    assert tally_of(some).time_ms == day + 300_000
+    some.apply(outcome(time_ms=day + 600_000), day + 600_000)
+    assert tally_of(some).time_ms == day + 600_000
+    # What a log whose own time was wrong has said does not last.
+    some.apply(outcome(time_ms=10 * day), 10 * day)
+    some.apply(outcome(time_ms=2 * day), 2 * day)
+    assert tally_of(some).time_ms == 2 * day + 300_000
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -149,10 +149,12 @@ class Reference:
             reason = "ahead-of-log"
         if reason is not None:
             return whole("lists-refused", "refused", reason)
+        if self.watermark > append_ms + s["max_ahead_ms"]:
+            self.watermark = append_ms
         late = not again and time < self.watermark - s["max_late_ms"]
         self.watermark = max(self.watermark, time)
         if late:
-            return whole("late", "left-out")
+            return whole("late", "left-out", "late-list")
         voter = ("user", click.user) if click.user is not None else ("session", click.session)
         named = click.user is not None or click.session is not None
         if click.list_id and not load and s["vote_window_ms"]:

@@ -469,6 +469,32 @@ def test_a_list_too_far_behind_the_watermark_is_late(behind: int, late: int) -> 
     assert fates(builder, "late") == (late,)
 
 
+@pytest.mark.parametrize("ahead", [300_001, 13 * HOUR, 200 * HOUR, 10_000 * DAY])
+def test_a_log_whose_clock_was_ahead_makes_no_later_list_late(ahead: int) -> None:
+    builder = ready()
+    for n in range(6):
+        give(builder, shown(f"ahead {n}", LIST, [("i2", NOW + ahead)]), append_ms=NOW + ahead)
+    saved = builder.state()
+    for number in range(2):
+        for n in range(60):
+            made = shown(f"l{number}-{n}", LIST, [("i2", NOW)], at=NOW, user=f"u{number}-{n}")
+            assert give(builder, made) == [("i0", "i2", "i1")]
+        # The same from a checkpoint.
+        builder = ready()
+        builder.restore(saved)
+    assert fates(builder, "late") == (0,)
+
+
+def test_a_late_list_is_kept_as_a_letter_and_taken_in_a_redrive() -> None:
+    builder = ready()
+    late = shown("late", LIST, [("i2", NOW - 8 * DAY)], at=NOW - 8 * DAY)
+    builder.process(shown("now", LIST, [("i2", NOW)]), Origin(1, NOW))
+    (refused,) = builder.process(late, Origin(2, NOW)).refused
+    assert (refused.reason, refused.rows) == (Reason.LATE_LIST, tuple(range(len(late.items))))
+    assert fates(builder, "late") == (1,)
+    assert give(builder, late, rows=refused.rows) == [("i0", "i2", "i1")]
+
+
 def test_a_preference_is_emitted_from_its_kth_vote_on() -> None:
     builder = ready(support=3, support_window_ms=1_000)
     made = [

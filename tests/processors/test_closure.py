@@ -525,6 +525,23 @@ def test_co_clicked_items_are_similar_once_they_are_supported() -> None:
     assert builder.counts()["co-click-below-support"] == 1
 
 
+def test_a_log_whose_clock_was_ahead_makes_no_later_list_late() -> None:
+    builder, hour = unlimited(5, co_click_support=1), 3_600_000
+    for n in range(6):
+        builder.process(shown(f"ahead {n}", "zoe", [3, 4], 200 * hour), Origin(n, 200 * hour))
+    made = builder.process(shown("a", "ann", [0, 1], hour), Origin(9, hour))
+    assert len(made.blocks) == 1 and not made.refused and builder.counts()["late"] == 0
+
+
+def test_a_late_list_is_refused_and_taken_in_a_redrive() -> None:
+    builder, day = unlimited(5, co_click_support=1), 86_400_000
+    builder.process(shown("now", "zoe", [3], 20 * day), Origin(1, 20 * day))
+    late = shown("late", "ann", [0, 1], 12 * day)
+    (refused,) = builder.process(late, Origin(2, 20 * day)).refused
+    assert refused.reason is Reason.LATE_LIST and builder.counts()["late"] == 1
+    assert builder.process(late, Origin(3, 20 * day, refused.rows)).blocks
+
+
 def test_a_co_click_across_lists_and_one_that_contradicts() -> None:
     builder = unlimited(5, co_click_support=1)
     tell(builder, (0, 3, False, None))
