@@ -135,6 +135,7 @@ def _fits_integer(column: pa.Array) -> pa.Array:
         return fit
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
+        values = values.astype(np.float64)
         return pa.array((np.abs(values) <= 2.0**53) & (values == np.floor(values)))
     return pa.array(values <= np.iinfo(np.int64).max)
 

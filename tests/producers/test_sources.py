@@ -130,11 +130,13 @@ def test_parquet_gives_numbers_and_lists(tmp_path: Path) -> None:
     assert batch.ids == ("u", "v")
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("column", "wanted", "expected"),
     [
         (pa.array([1, 2], pa.uint8()), "auto", [1, 2]),
         (pa.array([1.0, 2.0]), "auto", [1, 2]),
+        (pa.array(np.array([1.0, 2.0], np.float16)), "auto", [1, 2]),
         (pa.array([True, False]), "auto", [1, 0]),
         (pa.array(["1", "2"]), "auto", ["1", "2"]),
         (pa.array(["1", "2"]), "integer", [1, 2]),
