@@ -29,7 +29,8 @@ from tests.sources.shop import SEARCH, search
 _RECORDS: Final = 2_000
 _TOPIC: Final = Topic("search", "records of another system", "any", -1)
 _SOURCE: Final = {**SEARCH, "topic": "kinstream.search"}
-_TIME: Final = 1_777_636_800_000
+#: Later than the times in all records.
+_TIME: Final = 1_777_636_800_000 + 1_000 * _RECORDS
 _DRAIN_SECONDS: Final = 300.0
 
 
