@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv as text_csv
 import gzip
 import io
+import re
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,21 @@ from kinstream.streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.
 BLOCK_BYTES: Final = 8 * 1024 * 1024
+
+
+#: The parser's words on a row whose text it cannot show.
+_RAGGED: Final = re.compile(r"Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+)")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the parser tells Python's hook off the screen: that it cannot show a bad row, before it fails."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 class CsvFile:
@@ -74,7 +92,8 @@ class CsvFile:
         skip = first
         while True:
             try:
-                part = reader.read_next_batch()
+                with _quiet():
+                    part = reader.read_next_batch()
             except StopIteration:
                 return
             except pa.ArrowInvalid as error:
@@ -121,19 +140,20 @@ class CsvFile:
             return "error"
 
         try:
-            return csv.open_csv(
-                self.path,
-                # Only the single-threaded reader knows the number of a bad row.
-                read_options=csv.ReadOptions(
-                    use_threads=False,
-                    block_size=BLOCK_BYTES,
-                    autogenerate_column_names=not self._header,
-                ),
-                parse_options=csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=ragged
-                ),
-                convert_options=convert,
-            )
+            with _quiet():
+                return csv.open_csv(
+                    self.path,
+                    # Only the single-threaded reader knows the number of a bad row.
+                    read_options=csv.ReadOptions(
+                        use_threads=False,
+                        block_size=BLOCK_BYTES,
+                        autogenerate_column_names=not self._header,
+                    ),
+                    parse_options=csv.ParseOptions(
+                        delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=ragged
+                    ),
+                    convert_options=convert,
+                )
         except pa.ArrowInvalid as error:
             raise self._error(error, bad or [], convert.include_columns or ()) from error
         except OSError as error:
@@ -143,7 +163,7 @@ class CsvFile:
         """The error of the first value that is not UTF-8; None if all are. Reads the file once more."""
         raw = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
         row = 0
-        for part in self._reader(raw, []):
+        for part in self._reader(raw, None):
             for name, column in zip(part.schema.names, part.columns, strict=True):
                 values = column.to_pylist()
                 for at, value in enumerate(values):
@@ -161,6 +181,10 @@ class CsvFile:
             return self._no_text(columns) or SourceError(f"{self.path}: {error}")
         if bad:
             return bad[0]
+        if (found := _RAGGED.search(str(error))) is not None:
+            number, expected, actual = map(int, found.groups())
+            fault = f": {actual} columns, but others have {expected}; it is not valid UTF-8"
+            return RowError(str(self.path), number - self._header - 1, fault)
         if "straddl" in str(error):
             return SourceError(
                 f"{self.path}: a row is longer than {BLOCK_BYTES // 2**20} MiB, or a quote has no end"

@@ -54,6 +54,15 @@ def test_csv(tmp_path: Path, bad: bytes, packed: bool) -> None:
     refused(lambda: labelled(path, ids="id"), path.name, "row 5001, column 'label'")
 
 
+def test_a_csv_row_of_another_length(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b,label\n1,2,x\n1,\xe9\n")
+    told = r"t\.csv: row 2: 2 columns, but others have 3; it is not valid UTF-8"
+    with pytest.raises(SourceError, match=told):
+        open_source(str(path))
+    assert capfd.readouterr().err == ""
+
+
 def test_a_csv_column_that_is_not_read_does_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,label,note\n1,x,\xff\n2,y,\xff\n3,\xff,z\n")
