@@ -77,6 +77,12 @@ class DeliveryDenied(DeliveryError):
     exit_status = 3
 
 
+class ClockWrong(DeliveryError):
+    """A broker rejected an output for the time that this machine's clock gave it."""
+
+    exit_status = 3
+
+
 class CheckpointError(KinstreamError):
     """A checkpoint cannot be written, or none of those found can be read."""
 

@@ -25,18 +25,21 @@ class Topic:
     key: str
     retention_ms: int | None
     compacted: bool = False
-    log_append_time: bool = False
 
     def name(self, prefix: str = "kinstream") -> str:
         return f"{prefix}.{self.role}"
 
     def config(self, replication: int) -> dict[str, str]:
-        """Broker configuration of the topic. `min.insync.replicas` is 2 from three replicas on."""
+        """Broker configuration of the topic. `min.insync.replicas` is 2 from three replicas on.
+
+        The brokers stamp the records: a worker whose clock is ahead would be refused, and what one stamps whose clock
+        is behind would be past its retention at once.
+        """
         values = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "min.insync.replicas": "2" if replication >= 3 else "1",
             "unclean.leader.election.enable": "false",
-            "message.timestamp.type": "LogAppendTime" if self.log_append_time else "CreateTime",
+            "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": "1048588",
         }
         if self.retention_ms is not None:
@@ -49,7 +52,6 @@ EVENTS: Final = Topic(
     "samples, items, clicks, relations and control records",
     "space",
     30 * DAY_MS,
-    log_append_time=True,
 )
 CONSTRAINTS: Final = Topic("constraints", "constraint blocks of all builders", "space", 30 * DAY_MS)
 OUTCOMES: Final = Topic(

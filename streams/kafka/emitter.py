@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from kinstream.streams.errors import DeliveryDenied, DeliveryError
+from kinstream.streams.errors import ClockWrong, DeliveryDenied, DeliveryError
+from kinstream.streams.kafka.clocks import apart, is_of_time, rejected_for_its_time
 from kinstream.streams.records.identity import Headers
+
+log = logging.getLogger("kinstream.emitter")
 
 #: How often `send` serves delivery reports at most. Each time costs as much as handing over a record.
 SERVE_SECONDS: Final = 0.01
@@ -64,7 +68,9 @@ class Emitter:
         from confluent_kafka import Producer
 
         self._failure: str | None = None
-        self._denied = self._too_large = False
+        self._too_large = False
+        self._kind: type[DeliveryError] = DeliveryError
+        self._clock_told = False
         self._producer = Producer({**config, "error_cb": self._on_error}, logger=None)
         self._deadline_seconds = deadline_seconds
         self._on_delivery = on_delivery
@@ -83,19 +89,27 @@ class Emitter:
         if self._failure is not None:
             return
         name = error.name() if hasattr(error, "name") else ""
-        self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in text.lower()
         self._too_large = "MSG_SIZE_TOO_LARGE" in name or "too large" in text.lower()
-        self._failure = f"{text}; kinstream topics acls lists what to allow" if self._denied else text
+        self._failure = text
+        if is_of_time(name, text):
+            self._kind, self._failure = ClockWrong, rejected_for_its_time(text)
+        elif "_AUTHORIZATION_FAILED" in name or "authorization failed" in text.lower():
+            self._kind = DeliveryDenied
+            self._failure = f"{text}; kinstream topics acls lists what to allow"
 
     def _failed(self) -> DeliveryError:
-        return (DeliveryDenied if self._denied else DeliveryError)(self._failure, too_large=self._too_large)
+        return self._kind(self._failure, too_large=self._too_large)
 
     def _acknowledged(self, error: Any, message: Any) -> None:
         self._outstanding[message.topic()].pop()
         self._last_progress = self._clock()
         if error is not None:
             self._fail(error, _rejected(error, message))
-        elif self._on_delivery is not None:
+            return
+        if not self._clock_told and (text := apart(message)):
+            self._clock_told = True
+            log.warning("%s", text)
+        if self._on_delivery is not None:
             self._on_delivery(message.topic(), message.partition(), message.offset())
 
     @property

@@ -13,6 +13,7 @@ from kinstream.streams.agents.generations.parking import FAULTS, Parking
 from kinstream.streams.agents.machine import RecordsMissed
 from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.errors import KinstreamError, OutsideUnavailable
+from kinstream.streams.kafka.clocks import later
 from kinstream.streams.processes.json_lines import fields
 from kinstream.streams.records.message import Message, PartitionName
 
@@ -72,6 +73,7 @@ class Owned:
         self.place = place
         self.runner = runner
         self.queue: asyncio.Queue[list[Message]] = asyncio.Queue(QUEUE_RUNS)
+        self._clock_told = False
         #: Messages of a run that was begun.
         self._next: list[Message] = []
         self._batch = BATCH
@@ -111,6 +113,9 @@ class Owned:
         await self.queue.put(messages)
         self.received = messages[-1].offset
         self.received_at = messages[-1].timestamp_ms / 1000
+        if not self._clock_told and (text := later(messages[-1])):
+            self._clock_told = True
+            log.warning("%s", text)
         self.read_bytes += sum(len(message.value or b"") for message in messages)
 
     @property

@@ -29,6 +29,7 @@ from kinstream.streams.errors import (
     AccessDenied,
     BatchTooLarge,
     CheckpointError,
+    ClockWrong,
     DeliveryDenied,
     DeliveryError,
     GenerationMismatch,
@@ -60,6 +61,7 @@ SWITCH_SECONDS: Final = 0.0005
 FOR_PEOPLE: Final = (
     AccessDenied,
     BatchTooLarge,
+    ClockWrong,
     DeliveryDenied,
     GenerationMismatch,
     LogGap,
