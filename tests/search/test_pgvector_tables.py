@@ -210,9 +210,9 @@ def test_what_is_wrong_is_told_of_the_filter_only_if_the_filter_is_wrong(table: 
     for options in ("-c work_mem=much", "-c no_such_setting=1"):
         place = Place(f"{table.url}&options={quote(options)}", "docs", "cosine", ("lang",), seconds=30.0)
         other = kinds.create("pgvector", place)
-        for where in (None, {"lang": "de"}):
+        for asked in (None, {"lang": "de"}):
             with pytest.raises(StoreAway):
-                other.search(X[:1], 1, where)
+                other.search(X[:1], 1, asked)
         other.close()
     with pytest.raises(BadVectors, match="2 numbers; docs has 3"):
         store.search(X[:1, :2], 1, {"lang": "de"})
