@@ -41,6 +41,30 @@ def _quiet() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
+class _LineEnds:
+    """The bytes of a file in reads of which none ends within a line end of two characters.
+
+    The parser drops a line feed at the beginning of a read if the one before ended with a carriage return, even if a
+    quoted value holds both.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        while data.endswith(b"\r") and (more := self._stream.read(1)):
+            data += more
+        return data
+
+
 class CsvFile:
     """A CSV file in UTF-8. Values are read as text, so that an error can name its row and column.
 
@@ -98,6 +122,8 @@ class CsvFile:
                 return
             except pa.ArrowInvalid as error:
                 raise self._error(error, bad, columns) from error
+            except (OSError, EOFError, zlib.error) as error:
+                raise SourceError(f"{self.path}: {error}") from error
             left = part.slice(skip)
             skip = max(0, skip - part.num_rows)
             if left.num_rows:
@@ -142,7 +168,7 @@ class CsvFile:
         try:
             with _quiet():
                 return csv.open_csv(
-                    self.path,
+                    pa.PythonFile(_LineEnds(self._opened()), "r"),
                     # Only the single-threaded reader knows the number of a bad row.
                     read_options=csv.ReadOptions(
                         use_threads=False,
@@ -156,7 +182,7 @@ class CsvFile:
                 )
         except pa.ArrowInvalid as error:
             raise self._error(error, bad or [], convert.include_columns or ()) from error
-        except OSError as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{self.path}: {error}") from error
 
     def _no_text(self, columns: Sequence[str]) -> SourceError | None:

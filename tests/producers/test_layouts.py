@@ -264,3 +264,19 @@ def test_errors_name_the_row_and_the_line_alike(
         assert "(line" not in told
     else:
         assert f"row {bad + 1} (line {line})" in told
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_a_line_end_within_quotes_is_whole_wherever_a_read_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    names = [f"{'x' * (row % 5)}\r\n{row}" for row in range(60)]
+    rows = "".join(f'"{name}",{row},k{row % 3}{ending}' for row, name in enumerate(names))
+    (tmp_path / "rows.csv").write_bytes(f"id,a,label{ending}{rows}".encode())
+    for size in range(200, 230):
+        monkeypatch.setattr(csv_module, "BLOCK_BYTES", size)
+        source = open_source(str(tmp_path / "rows.csv"), Selection(ids="id"))
+        found: list[str] = []
+        while (batch := source.next_batch()) is not None:
+            found += batch.ids or ()
+        assert found == names
