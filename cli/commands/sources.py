@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,8 +175,14 @@ def _newest(settings: Any, topic: str, limit: int) -> Iterator[Message]:
         cluster.close()
     if not bounds:
         raise SettingsError(f"topic {topic} does not exist")
-    share = -(-limit // len(bounds))
-    ranges = {p: (max(start, stop - share), stop) for p, (start, stop) in bounds.items()}
-    for number, message in enumerate(read_range(settings.kafka, topic, ranges)):
-        if number < limit:
-            yield message
+    share = span = -(-limit // len(bounds))
+    while True:
+        found: dict[int, deque[Message]] = {p: deque(maxlen=share) for p in bounds}
+        ranges = {p: (max(start, stop - span), stop) for p, (start, stop) in bounds.items()}
+        for message in read_range(settings.kafka, topic, ranges):
+            found[message.partition].append(message)
+        # Not every offset holds a record: markers of transactions, and what was compacted away.
+        if all(len(found[p]) == share or begin == bounds[p][0] for p, (begin, _) in ranges.items()):
+            break
+        span *= 8
+    yield from islice(chain.from_iterable(found.values()), limit)

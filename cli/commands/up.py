@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack
@@ -35,7 +34,7 @@ def up(
     The query agent and the gateway run if their settings name a space. Without KAFKA_BOOTSTRAP_SERVERS all of them use
     the embedded broker, with a checkpoint folder that is removed at the end.
     """
-    from kinstream.cli.local.folder_lock import FolderLock
+    from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.extras import WORKER, require
@@ -57,9 +56,7 @@ def up(
             if not settings.kafka.bootstrap_servers:
                 broker = EmbeddedBroker(settings)
                 # The broker forgets everything when it ends, and these mean nothing without it.
-                checkpoints = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="kinstream-checkpoints-", ignore_cleanup_errors=True)
-                )
+                checkpoints = stack.enter_context(temporary_folder("kinstream-checkpoints-"))
                 system.give(
                     {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
                     ["--set", f"checkpoints.url={checkpoints}"],

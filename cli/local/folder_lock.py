@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -59,3 +63,17 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """A temporary folder that ends with the process; those that killed processes have left with the prefix go first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if (left / _NAME).exists():
+            with suppress(FolderInUse), FolderLock(left):
+                shutil.rmtree(left, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
+        FolderLock(Path(folder)),
+    ):
+        yield folder

@@ -8,14 +8,14 @@ rows.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kinstream.producers.loads.blocks import BEGINNING, Position
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.checkpoints.local_files import LocalFiles
+from kinstream.streams.errors import CheckpointError, SettingsError
 
 FOLDER: Final = Path(".kinstream/loads")
 _FORMAT: Final = 1
@@ -59,6 +59,7 @@ class ProgressFolder:
 
     def __init__(self, folder: Path, log: Mapping[str, str | None]) -> None:
         self._folder = folder
+        self._files = LocalFiles(str(folder))
         self._log = dict(log)
 
     def begin(
@@ -75,6 +76,7 @@ class ProgressFolder:
         ------
         SettingsError : the load was begun with other settings, or another of the same rows is not finished.
         """
+        self._files.sweep("")
         mine = self._read(self._path(load_id))
         if mine is not None and self._same_log(mine):
             self._compare(mine, shaping)
@@ -97,17 +99,12 @@ class ProgressFolder:
             "format": _FORMAT
         }
         text = json.dumps(content, indent=1, default=dict)
-        fresh = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with fresh.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            fresh.replace(path)
-        except OSError as error:
+            self._files.write([(path.name, text.encode())])
+        except CheckpointError as error:
+            cause = getattr(error.__cause__, "strerror", None) or error
             raise SettingsError(
-                f"{path}: progress cannot be written: {error.strerror}; see --progress-folder"
+                f"{path}: progress cannot be written: {cause}; see --progress-folder"
             ) from error
 
     def _path(self, load_id: str) -> Path:

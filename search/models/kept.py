@@ -88,7 +88,7 @@ class KeptModels:
         ]
         # Records first: a reader who misses a file finds that its record is gone as well.
         self._files.delete(sorted(old, key=lambda name: (not name.endswith(".model"), name)))
-        self._files.sweep("", before)
+        self._files.sweep("")
 
     def _older(self, name: str, before: float) -> bool:
         try:

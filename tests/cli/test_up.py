@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kinstream.cli.local.folder_lock import FolderLock
+from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
 from kinstream.cli.local.system import LocalSystem, Process, _is_ready
 from kinstream.streams.errors import CannotListen, FolderInUse
 from kinstream.streams.settings import Settings
@@ -243,3 +243,21 @@ def test_ports_are_held_from_before_the_start_until_the_end(tmp_path: Path, stra
     taken = found.model_copy(update={"worker": found.worker.model_copy(update={"http_port": stranger.port})})
     with pytest.raises(CannotListen, match=f"port {stranger.port}"):
         LocalSystem(taken, [], {}, tmp_path).reserve()
+
+
+def test_a_temporary_folder_of_a_killed_process_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "mine-of-somebody").mkdir()
+    (tmp_path / "mine-killed").mkdir()
+    FolderLock(tmp_path / "mine-killed").release()
+    with temporary_folder("mine-") as first:
+        assert not (tmp_path / "mine-killed").exists()
+        with temporary_folder("mine-") as second:
+            assert {one.name for one in tmp_path.iterdir()} == {
+                "mine-of-somebody",
+                Path(first).name,
+                Path(second).name,
+            }
+    assert [one.name for one in tmp_path.iterdir()] == ["mine-of-somebody"]

@@ -16,6 +16,9 @@ import pytest
 
 from kinstream.cli.system.store_checks import checkpoint_store
 from kinstream.processors.agent import builder_spec
+from kinstream.producers.loads.progress import ProgressFolder
+from kinstream.replay.evaluation.runner.store import Store
+from kinstream.search.models.kept import KeptModels
 from kinstream.streams.checkpoints.files import Damaged, digest_of
 from kinstream.streams.checkpoints.folder import CheckpointFolder
 from kinstream.streams.checkpoints.local_files import LocalFiles
@@ -91,10 +94,31 @@ def test_a_partition_that_is_taken_over_has_nothing_of_killed_writers(tmp_path: 
     assert unfinished(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("folder", "begin"),
+    [
+        (".", lambda root: ProgressFolder(root, {}).begin("load", {})),
+        ("cells", lambda root: Store(root)),
+        (".", lambda root: Store(root)),
+        (
+            "gate-models/s/l",
+            lambda root: KeptModels(Settings(checkpoints={"url": str(root)}), "s", "l").prune([]),  # type: ignore[arg-type]
+        ),
+    ],
+    ids=["load", "cells of an experiment", "report", "models of a gate"],
+)
+def test_other_writers_sweep_their_folders_too(
+    tmp_path: Path, folder: str, begin: Callable[[Path], object]
+) -> None:
+    fill(tmp_path, folder, 5)
+    begin(tmp_path)
+    assert unfinished(tmp_path) == []
+
+
 def fill(root: Path, folder: str, size: int) -> Path:
     """Leave a temporary file of a writer that is dead."""
     path = root / folder / ".tmp-7-abc"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(size))
     return path
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from kinstream.replay.evaluation.runner.cells import Done
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.checkpoints.local_files import LocalFiles
+from kinstream.streams.errors import CheckpointError, SettingsError
 
 CELLS: Final = "cells"
 
@@ -38,9 +38,12 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._files = LocalFiles(str(folder))
         self._cells = folder / CELLS
         try:
             self._cells.mkdir(parents=True, exist_ok=True)
+            for name in ("", CELLS):
+                self._files.sweep(name)
         except OSError as error:
             raise SettingsError(f"{folder}: {error.strerror}") from error
 
@@ -57,9 +60,15 @@ class Store:
         self.write(f"{CELLS}/{key}.json", canonical({"result": done.result, "times": done.times}))
 
     def write(self, name: str, text: str) -> Path:
-        """Write or replace a file of the folder."""
+        """Write or replace a file of the folder.
+
+        Raises
+        ------
+        SettingsError : it cannot be written.
+        """
         path = self.folder / name
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        try:
+            self._files.write([(name, text.encode())])
+        except CheckpointError as error:
+            raise SettingsError(f"{path}: {getattr(error.__cause__, 'strerror', None) or error}") from error
         return path
