@@ -144,8 +144,14 @@ class Attempts:
             max(min(found), self._clock() + _CHECK_SECONDS) if found and crowded else min(found, default=None)
         )
 
-    def advance(self, one: Subscription) -> None:
-        """Begin loads that are due, and take finished ones."""
+    def advance(self, one: Subscription, *, caught_up: bool = True) -> None:
+        """Begin loads that are due, and take finished ones.
+
+        Parameters
+        ----------
+        caught_up : whether every announcement from before the start is known. Until then a newer one may follow, whose
+            learner has deleted the files of those before it: a file that is missing is no failure.
+        """
         candidates = one.choice.candidates()
         ranks = {candidate.rank for candidate in candidates}
         loads = self._of(one)
@@ -160,14 +166,14 @@ class Attempts:
                     return
                 load.slow = True
                 text = f"{candidate.version.location!r}: not loaded within {self._limits.slow_seconds:g} s"
-                self._left_out(one, candidate, Unloadable(Failure.UNREACHABLE, hide(text)))
+                self._left_out(one, candidate, Unloadable(Failure.UNREACHABLE, hide(text)), caught_up)
             if not load.ended:
                 continue
             del loads[candidate.rank]
             try:
                 model = load.result()
             except Unloadable as error:
-                self._left_out(one, candidate, error)
+                self._left_out(one, candidate, error, caught_up)
                 continue
             # A learner announces one with each of its checkpoints.
             level = logging.DEBUG if _continues(model, one.serving) else logging.INFO
@@ -193,24 +199,30 @@ class Attempts:
         load.wait(self._limits.wait_seconds)
         return load
 
-    def _left_out(self, one: Subscription, candidate: Candidate, error: Unloadable) -> None:
-        known = candidate.failure is error.failure
+    def _left_out(self, one: Subscription, candidate: Candidate, error: Unloadable, caught_up: bool) -> None:
+        gone = error.failure is Failure.MISSING
+        # Files of older models are deleted: only that of the newest one should be there.
+        expected = gone and not (caught_up and candidate is one.choice.candidates()[0])
+        quiet = expected or candidate.failure is error.failure
         with self._changed:
-            one.failures[error.failure] += 1
-            candidate.failure, candidate.trouble = error.failure, str(error)
-            # Waiting rarely repairs a file that does not fit; an absent store may return at any time.
-            first = LONGEST_PAUSE if error.failure in _LASTING else FIRST_PAUSE
-            candidate.pause = min(LONGEST_PAUSE, 2.0 * candidate.pause or first)
-            candidate.retry_at = self._clock() + candidate.pause
+            if gone and not caught_up:
+                candidate.retry_at = self._clock() + FIRST_PAUSE
+            else:
+                one.failures[error.failure] += 1
+                candidate.failure, candidate.trouble = error.failure, str(error)
+                # Waiting rarely repairs a file that does not fit; an absent store may return at any time.
+                first = LONGEST_PAUSE if error.failure in _LASTING else FIRST_PAUSE
+                candidate.pause = min(LONGEST_PAUSE, 2.0 * candidate.pause or first)
+                candidate.retry_at = self._clock() + candidate.pause
         log.log(
-            logging.DEBUG if known else logging.WARNING,
+            logging.DEBUG if quiet else logging.WARNING,
             "%s/%s: %s: left out (%s): %s",
             one.space,
             one.learner,
             candidate.where,
             error.failure.value,
             error,
-            exc_info=error if error.failure is Failure.FAULT and not known else None,
+            exc_info=error if error.failure is Failure.FAULT and not quiet else None,
         )
 
 

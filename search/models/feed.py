@@ -224,7 +224,7 @@ class ModelFeed:
             self._eager_at = self._clock() + _EAGER_SECONDS
             for one in followed:
                 if one.choice.candidates() and not self._stop.is_set():
-                    self._attempts.advance(one)
+                    self._attempts.advance(one, caught_up=caught_up)
             # For a source that is read by learner, a new subscription still waits for its first answer.
             self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
         for (space, _), held in list(self._held.items()):

@@ -21,9 +21,10 @@ class Clock:
 
 
 class ListSource:
-    """A source that hands out what `announce` is given."""
+    """A source that hands out what `announce` is given. While it is not complete, it is not caught up."""
 
     def __init__(self) -> None:
+        self.complete = True
         self.caught_up = False
         self.contact: float | None = None
         self.trouble: str | None = None
@@ -56,7 +57,7 @@ class ListSource:
             if self.error is not None:
                 raise self.error
             found, self._waiting = self._waiting, []
-            self.caught_up = True
+            self.caught_up = self.caught_up or self.complete
             return found
 
     def close(self) -> None:

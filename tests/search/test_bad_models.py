@@ -283,6 +283,48 @@ def test_a_record_is_logged_once_with_its_place_and_counted_each_time(
     assert "models partition 0 offset 0" in told[0] and "missing" in told[0] and "a/opml" in told[0]
 
 
+def test_files_that_a_learner_has_deleted_are_no_news_while_a_restart_reads_the_topic(
+    learned: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tests.search.fakes import Clock
+
+    clock, caught_up = Clock(), replace(good(learned), step=1_000)
+    feed = learned.feed(clock=clock, wall=clock)
+    one = feed.subscribe("a", "opml")
+    caplog.set_level(logging.INFO)
+    learned.source.complete = False
+    # A topic is compacted late, and its announcements come in pieces: in each the newest is of a file that is gone.
+    for n in range(57):
+        learned.source.announce(replace(caught_up, step=n + 1, location=str(tmp_path / f"{n}"), partition=7))
+        clock.now += 60.0
+        feed.step()
+    learned.source.announce(caught_up)
+    learned.source.complete = True
+    clock.now += 60.0
+    feed.step()
+    assert one.serving.name == name_of(caught_up)
+    assert "left out" not in caplog.text
+    assert not one.failures
+    # The newest should be there, and one line says that it is not; those before it need not be.
+    learned.source.announce(
+        *(
+            replace(
+                caught_up,
+                step=2_000 + n,
+                location=str(tmp_path / f"new {n}"),
+                partition=7,
+                sha256=f"{n:064x}",
+            )
+            for n in range(5)
+        )
+    )
+    for _ in range(3):
+        clock.now += 60.0
+        feed.step()
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(told) == 1 and "new 4" in told[0]
+
+
 def test_what_nobody_expects_is_counted_with_its_traceback_and_passed_over(
     learned: World, caplog: pytest.LogCaptureFixture
 ) -> None:
