@@ -139,7 +139,8 @@ class ProgressFolder:
         changed = [name for name in names if progress.shaping.get(name) != shaping.get(name)]
         if changed:
             changes = "; ".join(
-                f"{n} was {progress.shaping.get(n)!r} and is {shaping.get(n)!r}" for n in changed
+                f"{name} was {_shown(progress.shaping.get(name))} and is {_shown(shaping.get(name))}"
+                for name in changed
             )
             raise SettingsError(
                 f"load {progress.load_id} was begun with other settings: {changes}. Use the old ones, or begin "
@@ -155,3 +156,7 @@ class ProgressFolder:
                 continue
             if all(other.shaping.get(name) == shaping.get(name) for name in ("rows", "space")):
                 self._compare(other, shaping)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else repr(value)

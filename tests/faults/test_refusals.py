@@ -61,7 +61,7 @@ def test_changed_hyper_parameters_are_refused_until_a_new_generation_begins_wher
     text = refused(
         system.worker(LEARNER),
         r"learner-opml generation 1 does not match its birth record",
-        r"setting arguments.gamma: was 0.01, is 0.5",
+        r"setting learners.opml.gamma: was 0.01, is 0.5",
         r"restore the old settings",
     )
     assert "`kinstream worker learner opml --new-generation`" in text

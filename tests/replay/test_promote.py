@@ -575,8 +575,8 @@ def refused(
 
 def test_other_settings_are_refused_by_name_with_what_to_write(ended: System, folder: Path) -> None:
     saved(ended, folder)
-    refused(ended, folder, r"setting arguments\.gamma: was 0\.05, is 0\.01")
-    refused(ended, folder, r"setting arguments\.scaler: was \"unit\", is not set")
+    refused(ended, folder, r"setting learners\.\S+\.gamma: was 0\.05, is 0\.01")
+    refused(ended, folder, r"setting learners\.\S+\.scaler: was \"unit\", is not set")
     refused(
         ended,
         folder,

@@ -121,9 +121,18 @@ def other_settings(**changes: object) -> dict[str, Any]:
             "output topic kinstream.outcomes had 3 partitions and has 4",
         ),
         ({"output_topics": {}}, "output topic kinstream.outcomes is gone"),
-        (other_settings(gamma=0.2), "setting gamma: was 0.1, is 0.2"),
-        (other_settings(guard={"name": "raw", "bounds": (0, 1)}), 'setting guard.name: was "clip", is "raw"'),
-        (other_settings(margin=1), "setting margin: was not set, is 1"),
+        (other_settings(gamma=0.2), "setting learners.opml.gamma: was 0.1, is 0.2"),
+        (
+            other_settings(guard={"name": "raw", "bounds": (0, 1)}),
+            'setting learners.opml.guard.name: was "clip", is "raw"',
+        ),
+        (other_settings(margin=1), "setting learners.opml.margin: was not set, is 1"),
+        (other_settings(arguments={"t": 1}), "setting learners.opml.t: was not set, is 1"),
+        (
+            other_settings(algorithm="opml/9"),
+            "the algorithm, whose version comes with Kinstream: was not set",
+        ),
+        (other_settings(max_spaces=9), "setting spaces.max_per_partition: was not set, is 9"),
         ({"settings_digest": "f00d"}, "settings that have no readable form"),
     ],
 )
@@ -136,6 +145,18 @@ def test_each_difference_is_named_with_what_resolves_it(changes: dict[str, Any],
     assert "learner-opml generation 2" in message
     assert "kinstream worker learner opml --new-generation --from-start" in message
     assert "kinstream up --new-generation" in message
+
+
+def test_an_empty_table_is_no_difference_of_its_own() -> None:
+    empty, one = {"kind": "opml", "arguments": {}}, {"kind": "opml", "arguments": {"gamma": 0.1}}
+    for before, now, told in ((empty, one, "was not set, is 0.1"), (one, empty, "was 0.1, is not set")):
+        with pytest.raises(GenerationMismatch) as caught:
+            compare(
+                birth(settings=before, settings_digest=settings_digest(before)),
+                view(birth(), settings=now, settings_digest=settings_digest(now)),
+            )
+        assert str(caught.value).splitlines()[1] == f"  - setting learners.opml.gamma: {told}"
+        assert str(caught.value).count("\n  - ") == 1
 
 
 def test_added_partitions_and_recreated_topics_are_told_what_keeps_the_counts() -> None:

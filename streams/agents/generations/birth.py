@@ -23,6 +23,16 @@ _NAME: Final = "birth.json"
 #: The place in the docs of the steps for a re-created topic. Their order matters.
 RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
 
+#: Tables of `kinstream.toml` by the kind of an agent, entries of the record that are settings of another table, and
+#: those that are no setting.
+_SECTIONS: Final = {"source": "sources", "builder": "builders", "learner": "learners", "sink": "sinks"}
+_ELSEWHERE: Final = {"auto_create": "spaces.auto_create", "max_spaces": "spaces.max_per_partition"}
+_NO_SETTING: Final = {
+    "algorithm": "the algorithm, whose version comes with Kinstream",
+    "codec": "the version of the records, which comes with Kinstream",
+    "key": "the gate's key, by its fingerprint",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
@@ -307,15 +317,27 @@ def settings_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
     before, now = dict(_leaves(birth.settings)), dict(_leaves(_as_json(found.settings)))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     for key in changed:
-        yield f"setting {key}: was {before.get(key, 'not set')}, is {now.get(key, 'not set')}"
+        what = _setting(birth.application, key)
+        yield f"{what}: was {before.get(key, 'not set')}, is {now.get(key, 'not set')}"
     if not changed:
         yield "settings that have no readable form (the digest of all that shapes the outputs differs)"
 
 
+def _setting(application: str, key: str) -> str:
+    """What a user calls an entry of the record: the dotted name of a setting, as `--set` takes it."""
+    if key in _NO_SETTING:
+        return _NO_SETTING[key]
+    if key in _ELSEWHERE:
+        return f"setting {_ELSEWHERE[key]}"
+    kind, _, name = application.partition("-")
+    section = f"{_SECTIONS[kind]}.{name}" if name and kind in _SECTIONS else application
+    return f"setting {section}.{key.removeprefix('arguments.').removeprefix('spaces.')}"
+
+
 def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and JSON texts, so that 1 and 1.0 and "1" differ."""
+    """Dotted names and JSON texts, so that 1 and 1.0 and "1" differ. An empty table has no name of its own."""
     for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", json.dumps(value)
