@@ -277,7 +277,7 @@ def _compacted(settings: Settings, found: FoundLetters) -> set[str]:
     topics = {letter.topic for letter in found.letters} & {one.topic for one in settings.sources.values()}
     cluster = Cluster(settings.kafka)
     try:
-        return {name for name in topics if "compact" in (cluster.config_of(name)["cleanup.policy"] or "")}
+        return {name for name in topics if "compact" in (cluster.config_of(name).get("cleanup.policy") or "")}
     finally:
         cluster.close()
 

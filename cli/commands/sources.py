@@ -51,6 +51,7 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     from kinstream.streams.extras import require
     from kinstream.streams.records.description import plain
     from kinstream.streams.records.payload import escaped
+    from kinstream.streams.records.values import Click
     from kinstream.streams.spelling import meant
 
     require("orjson", who="kinstream sources", extra="worker")
@@ -73,10 +74,14 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     events: list[dict[str, Any]] = []
     refusals: list[dict[str, str]] = []
     refused: Counter[str] = Counter()
-    read = mapped = left_out = 0
+    read = mapped = left_out = without_query = 0
 
     def show(place: str, found: Iterable[Any]) -> None:
-        for event in () if quiet else found:
+        nonlocal without_query
+        for event in found:
+            without_query += isinstance(event, Click) and event.query_item is None and not event.query_vector
+            if quiet:
+                continue
             if as_json:
                 events.append({"place": place, "event": plain(event)})
             else:
@@ -105,7 +110,17 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     reasons = "".join(f"; {number} {reason}" for reason, number in sorted(refused.items()))
     lines = [] if read else [f"no records in {file or section.topic}"]
     lines.append(f"{read} records: {mapped} fit, {left_out} left out, {refused.total()} refused{reasons}")
-    fields: dict[str, Any] = {"records": read, "fit": mapped, "left_out": left_out, "refused": refusals}
+    if without_query:
+        lines.append(
+            f"lists without query_vector and query_item, of which an adapter learns nothing: {without_query}"
+        )
+    fields: dict[str, Any] = {
+        "records": read,
+        "fit": mapped,
+        "left_out": left_out,
+        "without_query": without_query,
+        "refused": refusals,
+    }
     if not quiet:
         fields["events"] = events
     tell(fields, lines, as_json=as_json)

@@ -14,7 +14,7 @@ from kinstream.cli.system.service_checks import service_findings, unserved_findi
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
-from kinstream.streams.agents.generations.open_generation import view_of
+from kinstream.streams.agents.generations.open_generation import look_for_source, view_of
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.extras import GATEWAY, SEARCH, WORKER, installed
 from kinstream.streams.kafka.access import check_role
@@ -104,7 +104,11 @@ def _topics(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
         return
     for one in found:
         yield Finding("topics", False, one.text, one.mend)
-    if not found:
+    if not found and cluster.view([]).cluster_id is None:
+        yield Finding(
+            "topics", True, "the embedded broker makes them; it has no settings of topics to compare"
+        )
+    elif not found:
         yield Finding("topics", True, "as the catalogue has them" + (f"; {warning}" if warning else ""))
 
 
@@ -142,6 +146,7 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent) -> Iterator[Findi
         number = agent.pinned or newest
         groups = [spec.group(one) for one in sorted({number or 1, (newest or 0) + 1})]
         check_role(cluster, settings, agent.role, name, groups, spec.also_writes)
+        look_for_source(spec, cluster)
         birth = None if number is None else read_birth(settings.checkpoints.url, agent.application, number)
         if birth is None:
             return f"may begin: kinstream up, or {agent.command} --create"

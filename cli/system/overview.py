@@ -25,7 +25,8 @@ class AgentState:
     generation : None before its first start.
     members : consumers in its group.
     behind : the largest number of records of a partition that are not in a checkpoint yet.
-    checkpoint_seconds : age of the oldest of the newest checkpoints; None without one.
+    checkpoint_seconds : since the agent last wrote a checkpoint, of any partition; None without one. A partition
+        without new records writes none.
     """
 
     agent: str
@@ -118,13 +119,13 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float) -> Ag
         found = manifests.get(partition)
         read = birth.start_offsets.get(partition, start) if found is None else found.offset
         behind = max(behind, end - max(start, read))
-    oldest = min((one.written_ms for one in manifests.values()), default=None)
+    newest = max((one.written_ms for one in manifests.values()), default=None)
     return AgentState(
         agent.application,
         birth.generation,
         cluster.group_members(groups.name_of(settings.topics.prefix, agent.application, birth.generation)),
         behind,
-        None if oldest is None else max(0.0, now - oldest / 1000),
+        None if newest is None else max(0.0, now - newest / 1000),
     )
 
 

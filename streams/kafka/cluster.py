@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
+from kinstream.streams.kafka.coordinator import coordinated
 from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, unanswered
 from kinstream.streams.settings import KafkaSettings, Settings
@@ -30,9 +31,7 @@ _MOVING_SECONDS: Final = 0.2
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
-_COORDINATOR_LATER: Final = frozenset(
-    {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
-)
+T = TypeVar("T")
 
 
 class Cluster:
@@ -243,48 +242,49 @@ class Cluster:
         if named_topics:
             answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
             for name, future in answers.items():
-                found[f"topic {name}"] = self._allowed(future, f"topic {name}")
-        limit = time.monotonic() + ANSWER_SECONDS * 2
-        for name in named_groups:
-            while True:
                 try:
-                    answer = self.admin.describe_consumer_groups([name], **asked)[name]
-                    found[f"group {name}"] = self._allowed(answer, f"group {name}")
-                    break
+                    found[f"topic {name}"] = self._allowed(future)
                 except KafkaException as error:
-                    # On a new cluster the first request creates the topic of the groups.
-                    if time.monotonic() > limit:
-                        raise self._failed(error, f"group {name}") from error
-                    time.sleep(_FIRST_WAIT)
+                    raise self._failed(error, f"topic {name}") from error
+        for name in named_groups:
+
+            def described(name: str = name) -> frozenset[str] | None:
+                answer = self.admin.describe_consumer_groups([name], **asked)[name]
+                return self._allowed(answer)
+
+            found[f"group {name}"] = self._of_group(name, described)
         return found
 
-    def _allowed(self, future: Any, resource: str) -> frozenset[str] | None:
-        """The allowed operations in a description.
-
-        Raises
-        ------
-        KafkaException : the coordinator of the group is not ready.
-        """
+    def _allowed(self, future: Any) -> frozenset[str] | None:
+        """The allowed operations in a description. Raises KafkaException."""
         from confluent_kafka import KafkaException
 
         try:
             allowed = future.result(timeout=ANSWER_SECONDS * 2).authorized_operations
         except KafkaException as error:
             name = error.args[0].name()
-            if name in _COORDINATOR_LATER:
-                raise
             if name.endswith("_AUTHORIZATION_FAILED"):
                 return frozenset()
             if name in ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
                 return None
-            raise self._failed(error, resource) from error
+            raise
         return None if allowed is None else frozenset(one.name for one in allowed)
 
+    def _of_group(self, group: str, request: Callable[[], T]) -> T:
+        from confluent_kafka import KafkaException
+
+        try:
+            return coordinated(self._kafka, self.admin, group, request)
+        except KafkaException as error:
+            raise self._failed(error, f"group {group}") from error
+
     def config_of(self, topic: str) -> dict[str, str | None]:
-        """The configuration of a topic, as the brokers have it."""
+        """The configuration of a topic, as the brokers have it. The embedded broker has none."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin._config import ConfigResource
 
+        if _is_mock(self._metadata(None).cluster_id):
+            return {}
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answer = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
         try:
@@ -324,7 +324,7 @@ class Cluster:
         AccessDenied : this client may not read the topic's configuration.
         """
         config = self.config_of(topic)
-        kept_ms = int(config["retention.ms"] or -1)
+        kept_ms = int(config.get("retention.ms") or -1)
         kept_for_ever = kept_ms < 0 or "delete" not in (config["cleanup.policy"] or "")
         return None if kept_for_ever else kept_ms / 1000
 
@@ -349,13 +349,16 @@ class Cluster:
         """The ids of the consumers in a group; none if it does not exist."""
         from confluent_kafka import KafkaException
 
-        try:
+        def ids() -> list[str]:
             answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
-            return [member.member_id for member in answer.result(timeout=ANSWER_SECONDS * 2).members]
-        except KafkaException as error:
-            if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
-                return []
-            raise self._failed(error, f"group {group}") from error
+            try:
+                return [member.member_id for member in answer.result(timeout=ANSWER_SECONDS * 2).members]
+            except KafkaException as error:
+                if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
+                    return []
+                raise
+
+        return self._of_group(group, ids)
 
     def groups(self, prefix: str) -> list[str]:
         """The consumer groups with that prefix, as far as this principal may describe them."""
@@ -392,23 +395,15 @@ class Cluster:
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """The offsets that a group has committed, by partition; empty for a group that never did."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, TopicPartition
 
         # A consumer that never subscribes: librdkafka 2.16 crashes when an admin client asks for the offsets of a
         # group whose coordinator is not known yet (confluentinc/librdkafka pull request 5318).
         consumer = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
         places = [TopicPartition(topic, p) for p in range(partitions)]
-        limit = time.monotonic() + ANSWER_SECONDS * 2
         try:
-            while True:
-                try:
-                    found = consumer.committed(places, timeout=ANSWER_SECONDS)
-                    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
-                except KafkaException as error:
-                    # On a new cluster the first request creates the topic of the groups.
-                    if error.args[0].name() not in _COORDINATOR_LATER or time.monotonic() > limit:
-                        raise self._failed(error, f"group {group}") from error
-                    time.sleep(_FIRST_WAIT)
+            found = self._of_group(group, lambda: consumer.committed(places, timeout=ANSWER_SECONDS))
+            return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
         finally:
             consumer.close()
 

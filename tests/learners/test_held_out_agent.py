@@ -244,7 +244,8 @@ def test_a_generation_from_before_goes_on_with_0_and_is_refused_by_default(tmp_p
     assert birth is not None
     compare(birth, facts(old, birth))
     with pytest.raises(
-        GenerationMismatch, match=r"setting learners\.\S+\.held_out: was not set, is 0\.02(.|\n)*--new-generation"
+        GenerationMismatch,
+        match=r"setting learners\.\S+\.held_out: was not set, is 0\.02(.|\n)*--new-generation",
     ):
         compare(birth, facts(config(), birth))
 

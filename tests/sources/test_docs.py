@@ -145,3 +145,32 @@ def test_records_that_when_does_not_want_are_left_out(tmp_path: Path) -> None:
     rows, agent = _run("purchases", tmp_path, [(None, json.dumps(one).encode()) for one in (wanted, other)])
     assert [row[:3] for row in rows] == [("1", "2", True), ("1", "3", True)]
     assert agent.runners[0].machine.counts["not_followed"] == 1
+
+
+def test_lists_that_no_adapter_can_learn_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "kinstream.toml").write_text(
+        """
+[sources.shop]
+topic = "shop.lists"
+kind = "clicks"
+space = "shop"
+[sources.shop.fields]
+items = "items"
+clicks = "clicked"
+query_vector = "vector"
+query_item = "seed"
+"""
+    )
+    given = {"items": ["a", "b"], "clicked": ["b"]}
+    rows: list[dict[str, Any]] = [given | {"vector": [0.5, 1.0]}, given | {"seed": "c"}, given, given]
+    records = tmp_path / "lists.jsonl"
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["--config", str(tmp_path / "kinstream.toml"), "sources", "try", "shop", "--file", str(records)]
+    for more in ([], ["--quiet"]):
+        told = CliRunner().invoke(cli, [*command, *more])
+        assert told.exit_code == 0
+        assert told.output.splitlines()[-2:] == [
+            "4 records: 4 fit, 0 left out, 0 refused",
+            "lists without query_vector and query_item, of which an adapter learns nothing: 2",
+        ]
+    assert json.loads(CliRunner().invoke(cli, [*command, "--json"]).output)["without_query"] == 2

@@ -146,7 +146,10 @@ REFUSED: list[tuple[Callable[[GrowingSystem], None], str]] = [
     (never_ran, "learner-late of the settings has never run"),
     (lost, "learner-opml has no birth record .* and its group kinstream-learner-opml-v1 has read this topic"),
     (not_in_the_settings, "learner-old has read kinstream.constraints .* --leave learner-old"),
-    (other_settings, "metrics generation 1 does not match its birth record: setting metrics.window: was 50, is 77"),
+    (
+        other_settings,
+        "metrics generation 1 does not match its birth record: setting metrics.window: was 50, is 77",
+    ),
     (pinned, "the settings pin learner-opml to generation 1, so no worker would open generation 2"),
     (other_cluster, "another cluster: it began on memory, this is elsewhere"),
     (made_again, "topic kinstream.constraints was re-created"),

@@ -131,6 +131,17 @@ def _look_for(spec: AgentSpec, settings: Settings, cluster: Cluster) -> None:
     _refuse_missing(spec, [name for name in wanted if name not in found])
 
 
+def look_for_source(spec: AgentSpec, cluster: Cluster) -> None:
+    """Refuse if the topic of another system that a source reads is missing.
+
+    Raises
+    ------
+    GenerationMismatch : names it.
+    """
+    if spec.reads is not None and spec.reads not in cluster.view([spec.reads]).topics:
+        _refuse_missing(spec, [spec.reads])
+
+
 def _refuse_missing(spec: AgentSpec, missing: list[str]) -> None:
     if spec.reads is not None and spec.reads in missing:
         raise GenerationMismatch(
