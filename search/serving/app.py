@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -22,6 +21,7 @@ from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import ErrorReply
 from kinstream.search.serving.service import Service
 from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.worker.page.rendered import RenderedMetrics
 
 #: Routes answered under any number of requests.
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -117,10 +117,12 @@ def _probes(app: FastAPI, service: Service, metrics: ServiceMetrics) -> None:
         ok, body = service.health.ready()
         return _json(200 if ok else 503, body | {"waiting_for": [one.what for one in service.waiting_for()]})
 
+    rendered = RenderedMetrics(metrics.registry)
+
     @app.get("/metrics", include_in_schema=False)
     def exposition(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return Response(encode(metrics.registry), media_type=content_type, headers=SAFE)
+        content_type, text = rendered.page(request.headers.get("Accept", ""))
+        return Response(text, media_type=content_type, headers=SAFE)
 
 
 def _json(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

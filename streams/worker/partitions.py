@@ -235,6 +235,8 @@ class Partitions:
             return
         # Not before: the calls until now still add to the machine's counts.
         owned.runner.machine.on_revoked()
+        # A page that was rendered in the meantime still has the machine's series.
+        self._on_revoke(place)
         if self._life.state is Life.FAILED:
             return
         try:

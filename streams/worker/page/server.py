@@ -21,10 +21,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from kinstream.streams.processes.listening import bound, cannot_listen
+from kinstream.streams.worker.page.rendered import RenderedMetrics
 
 log = logging.getLogger("kinstream.http")
 
@@ -176,7 +176,8 @@ class HttpServer:
     ) -> None:
         own = listener or bound(host, port, "worker")
         try:
-            self._server = _Server(own, health, registry)
+            self.metrics = RenderedMetrics(registry)
+            self._server = _Server(own, health, self.metrics)
         except OSError as error:
             own.close()
             raise cannot_listen(host, port, "worker", error) from error
@@ -214,9 +215,9 @@ class _Server(ThreadingHTTPServer):
     #: The client of a connection beyond this tries again after a second or more.
     request_queue_size = 512
 
-    def __init__(self, listener: socket.socket, health: Health, registry: CollectorRegistry) -> None:
+    def __init__(self, listener: socket.socket, health: Health, metrics: RenderedMetrics) -> None:
         self.health = health
-        self.registry = registry
+        self.metrics = metrics
         #: When each connection was opened, the oldest first; and those whose request has not come yet.
         self._open: dict[socket.socket, float] = {}
         self._waiting: dict[socket.socket, None] = {}
@@ -343,8 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         try:
             if path == "/metrics":
-                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                answer = HTTPStatus.OK, content_type, encode(server.registry)
+                answer = HTTPStatus.OK, *server.metrics.page(self.headers.get("Accept", ""))
             elif path in ("/healthz", "/readyz"):
                 ok, body = server.health.live() if path == "/healthz" else server.health.ready()
                 status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE

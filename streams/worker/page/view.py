@@ -236,6 +236,8 @@ class WorkerView:
         """Stop showing it."""
         self.gauges.revoke(*place)
         self._headroom.pop(place, None)
+        # Another worker shows it from now on.
+        self._server.metrics.forget()
 
     def refresh(self) -> None:
         """Bring every owned partition up to date."""
