@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_judged_queries_are_learned(settings: Settings) -> None:
     mappers = {name: mapper(section) for name, section in settings.sources.items()}
     section = settings.builders["labels"]
     builder = builders.create(section.kind, **section.arguments())
-    learner = create(settings.learners["search"].kind, **settings.learners["search"].arguments())
+    learner: Any = create(settings.learners["search"].kind, **settings.learners["search"].arguments())
     pairs, refused = 0, []
     for number, (name, record) in enumerate(records):
         message = Message(
