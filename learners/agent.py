@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from kinstream.learners.announcing import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.held_out.compiling import compile_held_out
 from kinstream.learners.held_out.judge import Judge
+from kinstream.learners.memory import space_bytes
 from kinstream.learners.registry import create, create_in
 from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.steps import KINDS, as_stepped
@@ -25,8 +27,10 @@ from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.compute.memory import most_of_a_space, written
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_constraints, encode
+from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import (
@@ -80,6 +84,8 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
             held_out=section.held_out,
             load_space=load_space,
             updates=updates,
+            needs=partial(space_bytes, section.kind),
+            most_bytes=most_of_a_space(settings.worker.max_resident_bytes),
         )
 
     def compile_kernels() -> None:
@@ -131,6 +137,15 @@ def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
         )
 
 
+def has_begun(learner: Learner) -> bool:
+    """Whether a learner has the arrays of its model."""
+    return getattr(learner, "dimension", None) is not None or bool(getattr(learner, "modalities", ()))
+
+
+def _features(record: ConstraintBlock) -> str:
+    return " + ".join(str(table.vectors.shape[1]) for table in record.tables)
+
+
 LearnerFactory = Callable[[Declaration | None], Learner]
 
 
@@ -165,6 +180,8 @@ class LearnerMachine(Machine):
     follows : names of the builders whose blocks are learned.
     held_out : share of the events that are judged and never learned.
     updates : topic of update records; None for a learner that publishes none.
+    needs : bytes of a space, from a fresh learner and the numbers of features.
+    most_bytes : that a space may take; None for no limit.
     """
 
     def __init__(
@@ -176,8 +193,12 @@ class LearnerMachine(Machine):
         held_out: float = 0.0,
         load_space: Callable[[str], State] | None = None,
         updates: str | None = None,
+        needs: Callable[[Learner, Sequence[int]], int] | None = None,
+        most_bytes: int | None = None,
     ) -> None:
         super().__init__(place, load_space)
+        self._needs = needs
+        self._most_bytes = most_bytes
         self._make = make
         self._follows = follows
         self._held_out = held_out
@@ -232,22 +253,25 @@ class LearnerMachine(Machine):
         core = None if current is None else cast(Learner | None, current.core)
         if core is None:
             core = self._fresh(declaration)
-        before = None if self._updates is None else Before(core)
-        judge = None if current is None else cast(Judge | None, current.judge)
-        if judge is None and self._held_out:
-            judge = self.make_judge(name)
-        learned, report, kept = record, None, _NO_RULES
-        if judge is not None and record.kind in core.accepts:
-            held = judge.rows(record)
-            if judge.watches(held):
-                if not judge.knows(record):
-                    # A block that does not fit is refused, even if all of it is held out.
-                    core.learn(record.take(slice(0, 0)))
-                judge, report = judge.after(core, record, held)
-            if held.any():
-                learned, kept = record.take(np.flatnonzero(~held)), record.rule[held]
-        renewals = getattr(core, "renewals", 0)
-        outcomes = core.learn(learned) if record.kind in core.accepts else None
+        begun = has_begun(core)
+        kept_state = None if begun else core.state()
+        if not begun:
+            self._check_memory(name, core, record)
+        try:
+            before, judge, report, learned, kept, renewals, outcomes = self._learned(
+                name, record, current, core
+            )
+        except MemoryError as error:
+            if kept_state is None:
+                # The model may be half changed: only a checkpoint has it whole.
+                raise
+            if current is not None and current.core is not None:
+                current.core = self._fresh(declaration)
+                current.core.restore(kept_state)
+            raise BadRecord(
+                Reason.TOO_LARGE,
+                f"space {name!r}: there is no memory for a model of {_features(record)} features",
+            ) from error
         space = self.open(name)
         if current is None:
             space.begin(epoch, None)
@@ -280,6 +304,49 @@ class LearnerMachine(Machine):
             steps = (base_step, space.step, record.time_ms)
             origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
             self._publish([encode(update) for update in before.updates(origin, learned, outcomes)], name)
+
+    def _check_memory(self, name: str, core: Learner, record: ConstraintBlock) -> None:
+        """Refuse the first block of a space whose model would take more than a space may, before any is taken."""
+        if self._needs is None or self._most_bytes is None:
+            return
+        needed = self._needs(core, [table.vectors.shape[1] for table in record.tables])
+        if needed > self._most_bytes:
+            raise BadRecord(
+                Reason.TOO_LARGE,
+                f"space {name!r}: {core.algorithm} takes about {written(needed)} for {_features(record)} features, and "
+                f"a space may take {written(self._most_bytes)}: the least of worker.max_resident_bytes and a quarter "
+                "of the memory of this worker",
+            )
+
+    def _learned(
+        self, name: str, record: ConstraintBlock, current: Space | None, core: Learner
+    ) -> tuple[
+        Before | None,
+        Judge | None,
+        HeldOut | None,
+        ConstraintBlock,
+        NDArray[np.uint8],
+        int,
+        Outcomes | None,
+    ]:
+        """Judge the block's held-out rows, and learn the others."""
+        before = None if self._updates is None else Before(core)
+        judge = None if current is None else cast(Judge | None, current.judge)
+        if judge is None and self._held_out:
+            judge = self.make_judge(name)
+        learned, report, kept = record, None, _NO_RULES
+        if judge is not None and record.kind in core.accepts:
+            held = judge.rows(record)
+            if judge.watches(held):
+                if not judge.knows(record):
+                    # A block that does not fit is refused, even if all of it is held out.
+                    core.learn(record.take(slice(0, 0)))
+                judge, report = judge.after(core, record, held)
+            if held.any():
+                learned, kept = record.take(np.flatnonzero(~held)), record.rule[held]
+        renewals = getattr(core, "renewals", 0)
+        outcomes = core.learn(learned) if record.kind in core.accepts else None
+        return before, judge, report, learned, kept, renewals, outcomes
 
     def _log_clipped(self, name: str, counts: Counts) -> None:
         share = self._clipped.setdefault(name, ClippedSteps()).take(counts)

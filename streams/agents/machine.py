@@ -61,7 +61,9 @@ class Place:
     accepted_gaps: frozenset[int] = field(default_factory=frozenset)
 
 
-_SKIPPED: Final = "an operator made this consumer skip the record"
+_SKIPPED: Final = (
+    "this consumer skips it: an operator said so, or it took more memory than there is three times"
+)
 
 #: Counts of a machine about its input, besides dead letters by reason.
 COUNTED: Final = (

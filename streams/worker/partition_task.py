@@ -259,6 +259,12 @@ class Owned:
             count = self._parking.record_fault(*self.place, offset, repr(error))
             where = (*self.place, offset, count, FAULTS)
             log.error("%s partition %d offset %d has ended the worker (%d of %d)", *where)
+            if isinstance(error, MemoryError) and count >= FAULTS:
+                # It is about the record's space: the others of the partition go on without it.
+                self._parking.skip(*self.place, offset)
+                log.error(
+                    "%s partition %d offset %d takes too much memory: it becomes a dead letter", *where[:3]
+                )
 
 
 def next_batch(size: int, applied: int, seconds: float) -> int:
