@@ -30,7 +30,7 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
     "oahu": (0.0, 1_500),
     "oasis": (2.0, 100),
     "omdl-lr-like": (0.0, 1_000),
-    "omdml": (2.0, 500),
+    "omdml": (4.0, 500),
     "omks": (0.0, 1_500),
     "opml": (2.0, 100),
     "pola": (3.0, 100),

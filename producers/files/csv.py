@@ -8,8 +8,9 @@ import io
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from kinstream.streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.
 BLOCK_BYTES: Final = 8 * 1024 * 1024
+#: Columns of a file; the parser takes half a minute for 20,000.
+MAX_COLUMNS: Final = 30_000
 
 
 #: The parser's words on a row whose text it cannot show.
@@ -95,6 +98,7 @@ class CsvFile:
                 refuse_other_text(self.path, stream.read(HEAD))
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{self.path}: {error}") from error
+        self._check_width()
         # A bad row is named once the rows are read.
         reader = self._reader(csv.ConvertOptions(), None)
         try:
@@ -102,7 +106,27 @@ class CsvFile:
         except UnicodeDecodeError as error:
             raise SourceError(f"{self.path}: the header is not valid UTF-8: {error.reason}") from error
         refuse_twice(self.path, found)
+        twice = sorted(name for name, number in Counter(found).items() if number > 1)
+        if twice:
+            raise SourceError(f"{self.path}: the header names {', '.join(map(repr, twice))} twice")
         return found
+
+    def _check_width(self) -> None:
+        """Refuse what the parser would take minutes or for ever to read: its time grows with the square of the columns.
+
+        Raises
+        ------
+        SourceError : there are too many columns.
+        """
+        width = 0
+        with suppress(OSError, EOFError, zlib.error, text_csv.Error), self._opened() as stream:
+            start = io.StringIO(stream.read(BLOCK_BYTES).decode("utf-8-sig", "replace"), newline="")
+            width = len(next(text_csv.reader(start, delimiter=self._delimiter), ()))
+        if width > MAX_COLUMNS:
+            raise SourceError(
+                f"{self.path}: {width} columns; a CSV file may have {MAX_COLUMNS}. Write it as Parquet or .npz, with "
+                "the vectors in one column"
+            )
 
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         text = csv.ConvertOptions(

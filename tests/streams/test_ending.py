@@ -430,6 +430,31 @@ def test_a_record_waits_for_another_system_and_ends_nothing(
     assert parking.parked_offset(EVENTS, 0) is None
 
 
+@pytest.mark.parametrize(("error", "parked"), [(MemoryError(), False), (ValueError("a bug"), True)])
+def test_a_record_that_takes_all_memory_is_skipped_where_another_fault_parks(
+    tmp_path: Path, error: Exception, parked: bool
+) -> None:
+    parking = Parking(str(tmp_path), "builder-one-pass", 1)
+    for _ in range(3):
+        owned, machine = owned_at(Host(), 2, 0, parking)
+
+        def work(messages: Iterable[Message]) -> None:
+            raise error
+
+        cast(Any, owned.runner).work = work
+        cast(Any, owned.runner).in_flight = 2
+
+        async def serve(owned: Owned = owned) -> None:
+            await owned.put([Message(EVENTS, 0, 2, 0, None, None, (), 1)])
+            await owned.serve()
+
+        assert parking.parked_offset(EVENTS, 0) is None
+        with pytest.raises(type(error)):
+            asyncio.run(serve())
+    assert parking.parked_offset(EVENTS, 0) == (2 if parked else None)
+    assert parking.skipped(EVENTS, 0) == (frozenset() if parked else {2})
+
+
 def test_markers_of_transactions_at_the_end_are_passed_without_being_applied() -> None:
     host = Host()
     owned, machine = owned_at(host, 5, 12)
