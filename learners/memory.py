@@ -81,6 +81,6 @@ def space_bytes(kind: str, learner: Learner, sizes: Sequence[int]) -> int:
     members: Any = getattr(learner, "members", None)
     if isinstance(members, Mapping):
         for one in members.values():
-            inner = {name: value for name, value in one.items() if name != "kind"}
-            found += space_bytes(one["kind"], create(one["kind"], **inner), sizes)
+            own_settings = {name: value for name, value in one.items() if name != "kind"}
+            found += space_bytes(one["kind"], create(one["kind"], **own_settings), sizes)
     return int(found)

@@ -436,7 +436,7 @@ def test_a_record_that_takes_all_memory_is_skipped_where_another_fault_parks(
 ) -> None:
     parking = Parking(str(tmp_path), "builder-one-pass", 1)
     for _ in range(3):
-        owned, machine = owned_at(Host(), 2, 0, parking)
+        owned, _ = owned_at(Host(), 2, 0, parking)
 
         def work(messages: Iterable[Message]) -> None:
             raise error
