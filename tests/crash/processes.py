@@ -26,11 +26,12 @@ _MANIFEST = re.compile(r"(\d{20})\.manifest\.json")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A role of the system: `kinstream worker ROLE [NAME]`, reading the topic `reads`."""
+    """A role of the system: `kinstream worker ROLE [NAME]`, reading the topic `reads`, as so many workers."""
 
     role: str
     name: str | None
     reads: str
+    workers: int = 2
 
     @property
     def application(self) -> str:
@@ -183,8 +184,10 @@ class System(KafkaSystem):
         return [pid for process in self.processes for pid in process.left()]
 
 
-def copy_topic(bootstrap: str, records: Iterable[tuple[bytes | None, bytes, int]], target: str) -> None:
-    """Write records of (key, value, partition) in order to a topic that is empty: they get the same offsets."""
+def copy_topic(
+    bootstrap: str, records: Iterable[tuple[bytes | None, bytes, int, Mapping[str, bytes]]], target: str
+) -> None:
+    """Write records of (key, value, partition, headers) in order to an empty topic: they get the same offsets."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     failures: list[str] = []
 
@@ -192,10 +195,12 @@ def copy_topic(bootstrap: str, records: Iterable[tuple[bytes | None, bytes, int]
         if error is not None:
             failures.append(str(error))
 
-    for key, value, partition in records:
+    for key, value, partition, headers in records:
         while True:
             try:
-                producer.produce(target, key=key, value=value, partition=partition, on_delivery=told)
+                producer.produce(
+                    target, key=key, value=value, partition=partition, headers=dict(headers), on_delivery=told
+                )
                 break
             except BufferError:
                 producer.poll(0.1)

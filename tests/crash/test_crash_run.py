@@ -188,7 +188,11 @@ def _compare_with_calm(
     with running(System(folder, broker.bootstrap, f"{rough.prefix}calm", PARTITIONS, SETTINGS)) as calm:
         calm.run("topics", "create")
         events = read_topic(broker.bootstrap, rough.topic("events"))
-        copy_topic(broker.bootstrap, ((r.key, r.value, r.partition) for r in events), calm.topic("events"))
+        copy_topic(
+            broker.bootstrap,
+            ((r.key, r.value, r.partition, r.headers) for r in events),
+            calm.topic("events"),
+        )
         metrics = [calm.start_worker(agent) for agent in AGENTS][-1]
         _settle(calm)
         until(lambda: len(shown(calm.metrics_pages([metrics]))) == len(found.totals), "all series", 30)

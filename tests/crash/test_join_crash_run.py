@@ -1,10 +1,12 @@
-"""The builders that join events with a catalogue, under crashes: they end in what an undisturbed run ends in.
+"""Sources, and builders that join events with a catalogue, under crashes: they end in what an undisturbed run ends in.
 
-Real processes on a real Kafka: producers of items, clicks and relations, two workers each of the click-preference
-builder, the closure builder, OASIS that follows the clicks, LEGO that follows the closure, LEGO that follows both, and
-the metrics agent. Which relation comes before which item is decided by the race of the producers, so the undisturbed
-run reads a copy of the same events. How the blocks of two builders interleave is known to the constraints alone: the
-learner that follows both is compared with a replay of the constraints. Both replays are the commands of the README.
+Real processes on a real Kafka: producers of items, clicks and relations, three sources, two workers each of the
+click-preference builder, the closure builder, OASIS that follows the clicks, LEGO that follows the closure, LEGO that
+follows both, and the metrics agent. The sources read topics of other systems: one is written in transactions, one is
+compacted, one has the times of clients whose clocks are wrong. Which relation comes before which item is decided by the
+race of the producers, so the undisturbed run reads a copy of the same events. How the blocks of two builders interleave
+is known to the constraints alone: the learner that follows both is compared with a replay of the constraints. Both
+replays are the commands of the README.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from tests.crash.checker import (
     require,
     shown,
 )
+from tests.crash.foreign import NAMES, SOURCES, SPACE, Foreign
+from tests.crash.foreign import SETTINGS as FOREIGN_SETTINGS
 from tests.crash.join_data import Given, make
 from tests.crash.processes import Agent, System, copy_topic, running
-from tests.crash.storm import FAIL, Load, Plan, Storm
+from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
 from tests.crash.test_crash_run import PARTITIONS, SESSION_SECONDS, _seed, _told, pages_of
 from tests.kafka.broker import KafkaBroker
 from tests.support.processes import until
@@ -63,7 +67,7 @@ interval_seconds = 1.0
 
 [worker]
 session_timeout_seconds = {SESSION_SECONDS}
-"""
+{FOREIGN_SETTINGS.format(prefix="join")}"""
 BUILDERS = (Agent("builder", "clicks", "events"), Agent("builder", "closure", "events"))
 #: Whose outcomes are a function of the events.
 LEARNERS = (Agent("learner", "oasis", "constraints"), Agent("learner", "lego", "constraints"))
@@ -85,6 +89,9 @@ ACTS = {
     "learner-lego": [f"{FAIL}checkpoint.before-manifest=kill@2", "both"],
     "learner-both": [f"{FAIL}agent.after-send-before-ack=kill@12", "worker"],
     "metrics": ["both"],
+    "source-searches": [f"{FAIL}agent.after-send-before-ack=kill@12", "worker"],
+    "source-products": [f"{FAIL}checkpoint.before-manifest=kill@2", "both"],
+    "source-insights": [f"{FAIL}agent.after-flush-before-manifest=kill@2", FREEZE],
 }
 PRODUCED = "producer.after-send-before-ack=kill@5"
 
@@ -103,11 +110,14 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
     plan = Plan(acts, 1, PRODUCED, slow_seconds=300.0, fast_seconds=12.0, frozen_seconds=SESSION_SECONDS + 3)
     with running(System(tmp_path / "rough", own_kafka.bootstrap, "join", PARTITIONS, SETTINGS)) as rough:
         rough.run("topics", "create")
-        storm = Storm(rough, AGENTS, loads, seed)
-        storm.run(plan)
+        storm = Storm(rough, (*SOURCES, *AGENTS), loads, seed)
+        foreign = Foreign(own_kafka, rough, seed)
+        with foreign.writing():
+            storm.run(plan)
         _told("the storm is over", began)
+        foreign.settled()
         _settle(rough)
-        pages = pages_of(rough, storm.workers[METRICS], len(given) * (len(LEARNERS) + 1))
+        pages = pages_of(rough, storm.workers[METRICS], (len(given) + 1) * (len(LEARNERS) + 1))
         _end(rough)
         _check_totals(own_kafka.bootstrap, rough, pages)
         _check_replays(rough)
@@ -117,13 +127,16 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
         assert not (faults := rough.faults()), "\n".join(faults)
         events = read_topic(own_kafka.bootstrap, rough.topic("events"))
         _check_events(events, given, loads)
+        foreign.check(events)
         _told("every row that was given stands in the log", began)
         with running(
             System(tmp_path / "calm", own_kafka.bootstrap, "joincalm", PARTITIONS, SETTINGS)
         ) as calm:
             calm.run("topics", "create")
             copy_topic(
-                own_kafka.bootstrap, ((r.key, r.value, r.partition) for r in events), calm.topic("events")
+                own_kafka.bootstrap,
+                ((r.key, r.value, r.partition, r.headers) for r in events),
+                calm.topic("events"),
             )
             for agent in AGENTS:
                 calm.start_worker(agent)
@@ -159,7 +172,7 @@ def _check_totals(bootstrap: str, system: System, pages: Sequence[str]) -> None:
         for key, counts in shown(pages).items()
     }
     assert found == totals
-    assert all(counts["mistakes"] > 0 for counts in totals.values()), totals
+    assert all(counts["mistakes"] > 0 for (space, _), counts in totals.items() if space != SPACE), totals
 
 
 def _check_replays(system: System) -> None:
@@ -182,6 +195,8 @@ def _check_events(records: Sequence[Record], given: Sequence[Given], loads: Sequ
         name, body = decode(record.value)
         place = f"{record.topic}/{record.partition}/{record.offset}"
         load, sequence = body["load"]["load_id"], body["load"]["sequence"]
+        if load.startswith("source/"):
+            continue
         require((record.key or b"").decode() == body["space"], place, "has another key than its space")
         first = blocks[load]
         content = {key: value for key, value in body.items() if key != "time_ms"}
@@ -200,7 +215,7 @@ def _check_events(records: Sequence[Record], given: Sequence[Given], loads: Sequ
 
 def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]) -> None:
     made = [chains(read_topic(bootstrap, system.topic("constraints"))) for system in (rough, calm)]
-    spaces = {some.space for some in given}
+    spaces = {SPACE, *(some.space for some in given)}
     assert made[0].taken.keys() == {(agent.name, space) for agent in BUILDERS for space in spaces}
     digests = [{key: digest(taken, True) for key, taken in some.taken.items()} for some in made]
     assert digests[0] == digests[1]
@@ -214,7 +229,8 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
     for agent in BUILDERS:
         saved = [_saved(system, agent) for system in (rough, calm)]
         assert saved[0] == saved[1]
-        assert all(segments for _, segments in saved[0].values()), "nothing lies in segments"
+        large = [segments for name, (_, segments) in saved[0].items() if name != SPACE]
+        assert all(large), "nothing lies in segments"
     learned = [chains(read_topic(bootstrap, system.topic("outcomes"))) for system in (rough, calm)]
     alone = {agent.name for agent in LEARNERS}
     contents = [
@@ -247,7 +263,7 @@ def _saved(system: System, agent: Agent) -> dict[str, tuple[str, dict[str, str]]
 
 
 def _letters(bootstrap: str, system: System) -> Mapping[tuple[str, ...], tuple[bytes, str, str]]:
-    """What was refused, each part of a record by each consumer once: its bytes, the reason, and the detail."""
+    """What builders and learners refused, each part of a record once: its bytes, the reason, and the detail."""
     found: dict[tuple[str, ...], tuple[bytes, str, str]] = {}
     for record in read_topic(bootstrap, system.topic("dead-letters")):
         told = {
@@ -255,6 +271,8 @@ def _letters(bootstrap: str, system: System) -> Mapping[tuple[str, ...], tuple[b
             for name, value in record.headers.items()
             if name.startswith("kinstream-dead-")
         }
+        if told["consumer"] in NAMES:
+            continue
         place = told["refused"].removeprefix(system.prefix)
         found[told["consumer"], place, told["rows"], told["reason"]] = (
             record.value,
