@@ -21,10 +21,11 @@ QUERIES, DOCUMENTS, FEATURES = 40, 80, 16
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (text,) = [
         block.text for block in blocks(ROOT / "docs" / "adapter.md", "toml") if "[sources." in block.text
     ]
+    monkeypatch.setenv("KINSTREAM_GATE_KEY", "a key of sixteen characters")
     (tmp_path / "kinstream.toml").write_text(text)
     return load(tmp_path / "kinstream.toml")
 
