@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kinstream.streams.groups import start_of
-from kinstream.streams.kafka.acls import ROLES, Role, as_json
+from kinstream.streams.kafka.rights.acls import ROLES, Role, as_json
 from kinstream.streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"

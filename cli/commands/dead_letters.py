@@ -224,8 +224,8 @@ def redrive(
     Example: kinstream dead-letters redrive --reason space-paused --yes
     """
     from kinstream.streams.errors import SettingsError
-    from kinstream.streams.kafka.access import check_role
     from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.rights.access import check_role
     from kinstream.streams.operations.letters import Choice, Standing, plan
 
     narrowed = any(value is not None for value in (reason, consumer, space, *sought.values()))

@@ -15,7 +15,7 @@ from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
-    from kinstream.producers.sources.formats import AvroRecord
+    from kinstream.producers.sources.values.formats import AvroRecord
     from kinstream.streams.records.message import Message
 
 
@@ -44,9 +44,9 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
 
     Example: kinstream sources try shop --file searches.jsonl
     """
-    from kinstream.producers.sources.formats import AvroRecord
     from kinstream.producers.sources.mapping import mapper
-    from kinstream.producers.sources.unchanged import Unchanged
+    from kinstream.producers.sources.values.formats import AvroRecord
+    from kinstream.producers.sources.values.unchanged import Unchanged
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.extras import require
     from kinstream.streams.records.description import plain

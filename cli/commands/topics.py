@@ -11,7 +11,7 @@ import click
 
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.told import JSON, tell
-from kinstream.streams.kafka.acls import ROLES
+from kinstream.streams.kafka.rights.acls import ROLES
 
 
 @click.group()
@@ -199,9 +199,9 @@ def _one_of(names: Iterable[str]) -> str:
 def acls(
     ctx: click.Context, role: str, name: str | None, principal: str, command_config: str, as_json: bool
 ) -> None:
-    from kinstream.streams.kafka.access import source_topics
-    from kinstream.streams.kafka.acls import check_principal, commands, json_text
-    from kinstream.streams.kafka.acls import role as role_named
+    from kinstream.streams.kafka.rights.access import source_topics
+    from kinstream.streams.kafka.rights.acls import check_principal, commands, json_text
+    from kinstream.streams.kafka.rights.acls import role as role_named
     from kinstream.streams.secrets import hide
 
     settings = settings_of(ctx)

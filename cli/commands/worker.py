@@ -145,7 +145,7 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
     """Refuse to start if the brokers deny the agent a permission for its newest or its next generation."""
     from kinstream.streams.agents.generations.numbers import newest_generation
-    from kinstream.streams.kafka.access import check_role
+    from kinstream.streams.kafka.rights.access import check_role
 
     newest = newest_generation(settings, spec.application) or 0
     numbers = {spec.pinned or newest or 1, newest + 1}

@@ -166,10 +166,10 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     from kinstream.cli.shared.told import tell_left_out
     from kinstream.producers.loads.pacing import Rate
     from kinstream.producers.loads.sending import produce
-    from kinstream.streams.kafka.access import check_role
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.emitter import Emitter
+    from kinstream.streams.kafka.rights.access import check_role
     from kinstream.streams.traces.exporter import open_exporter
     from kinstream.streams.traces.loads import LoadTraces
 
@@ -260,8 +260,8 @@ def backlog(cluster: Cluster, settings: Settings, limit: int | None) -> Pacing |
     if limit is None:
         return None
     from kinstream.producers.loads.pacing import Backpressure
-    from kinstream.streams.kafka.access import check_role
     from kinstream.streams.kafka.backlog import Backlog
+    from kinstream.streams.kafka.rights.access import check_role
 
     stall = settings.worker.stall_seconds
     groups = agent_groups(settings)

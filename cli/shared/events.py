@@ -25,10 +25,10 @@ def send_event(settings: Settings, *records: Event, role: str = "producer") -> t
     SettingsError : the topic does not exist.
     """
     from kinstream.streams.errors import SettingsError
-    from kinstream.streams.kafka.access import check_role
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.emitter import Emitter
+    from kinstream.streams.kafka.rights.access import check_role
     from kinstream.streams.records.codec.every_kind import encode
     from kinstream.streams.topics import partition_of
 

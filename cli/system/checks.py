@@ -17,8 +17,8 @@ from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import look_for_source, view_of
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.extras import GATEWAY, SEARCH, WORKER, installed
-from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.kafka.topic_check import differences
 from kinstream.streams.operations.checkpoints import SINGLE, Agent, agents
 from kinstream.streams.settings import Settings

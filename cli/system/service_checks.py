@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kinstream.cli.local.system import address_of
 from kinstream.cli.system.finding import Finding, refusable
-from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 

@@ -12,7 +12,7 @@ from kinstream.producers.files.json_lines import JsonLines
 from kinstream.producers.files.numbers import Where
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_events import read_json
-from kinstream.streams.records.times import FIRST_YEAR, LAST_YEAR, are_milliseconds
+from kinstream.streams.records.foreign.times import FIRST_YEAR, LAST_YEAR, are_milliseconds
 from kinstream.streams.records.values import Click
 
 _NAMES: Final = frozenset({"items", "clicks", "list_id", "session", "user", "address", "query_item"})

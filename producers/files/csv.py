@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from kinstream.producers.files.numbers import RowError, Where
+from kinstream.producers.files.refusals import refuse_other_text, refuse_twice
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.producers.files.tables import refuse_other_text, refuse_twice
 from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import SourceError
 

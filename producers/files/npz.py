@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kinstream.producers.files.numbers import Where
-from kinstream.producers.files.tables import refuse_twice
+from kinstream.producers.files.refusals import refuse_twice
 from kinstream.producers.files.text import check_array
 from kinstream.streams.encodings import HEAD, not_utf8
 from kinstream.streams.errors import SourceError

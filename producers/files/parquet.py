@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinstream.producers.files.numbers import is_list, is_number
-from kinstream.producers.files.tables import refuse_twice
+from kinstream.producers.files.refusals import refuse_twice
 from kinstream.producers.files.text import check_columns
 from kinstream.streams.errors import SourceError
 

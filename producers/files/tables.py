@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from kinstream.producers.files.numbers import RowError
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.streams.encodings import advice, not_utf8
 from kinstream.streams.errors import SourceError
 
 CSV_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -120,19 +119,6 @@ def existing(path: Path) -> Path:
     if not path.is_file():
         raise SourceError(f"{path}: there is no such file")
     return path
-
-
-def refuse_twice(place: Path, names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name, with SourceError."""
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise SourceError(f"{place}: the header names {', '.join(map(repr, twice))} twice")
-
-
-def refuse_other_text(place: Path, head: bytes) -> None:
-    """Refuse a file that begins as something else than text in UTF-8, with SourceError."""
-    if (what := not_utf8(head)) is not None:
-        raise SourceError(f"{place}: not text in UTF-8: {advice(what)}")
 
 
 def file_digest(path: Path) -> str:

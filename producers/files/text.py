@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.producers.files.numbers import Where, is_list
 from kinstream.streams.errors import SourceError
-from kinstream.streams.records.names import fault_of_cell, name
+from kinstream.streams.records.foreign.names import fault_of_cell, name
 
 #: Timestamps of each unit in a second, and the seconds since 1970 of the first and last time of Python.
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6}
@@ -36,7 +36,7 @@ def fault_of(text: str) -> str | None:
 
 
 def name_of(value: Any, where: Where, row: int, *, typed: bool) -> str:
-    """A cell as a name, by the rule of `kinstream.streams.records.names`.
+    """A cell as a name, by the rule of `kinstream.streams.records.foreign.names`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Times in a file, by the rule of `kinstream.streams.records.times`, or in the one form that the user names."""
+"""Times in a file, by the rule of `kinstream.streams.records.foreign.times`, or in the one form that the user names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kinstream.producers.files.numbers import Where
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.times import checked, iso, milliseconds, number_in
+from kinstream.streams.records.foreign.times import checked, iso, milliseconds, number_in
 
 FORMS: Final = ("auto", "milliseconds", "seconds", "iso")
 

@@ -1,5 +1,7 @@
-"""Labels of a whole file, by the rule of `kinstream.streams.records.names`: their type is determined once over all of
-them, not per block. CSV has no types, so there text that is a whole number, 1 or 1.0, or true or false, is one.
+"""Labels of a whole file, by the rule of `kinstream.streams.records.foreign.names`.
+
+Their type is determined once over all of them, not per block. CSV has no types, so there text that is a whole number, 1
+or 1.0, or true or false, is one.
 """
 
 from __future__ import annotations

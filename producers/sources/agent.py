@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kinstream.producers.sources.mapping import Mapper, mapper
 from kinstream.producers.sources.packing import Block, Packing
-from kinstream.producers.sources.unchanged import UNCHANGED, Unchanged
+from kinstream.producers.sources.values.unchanged import UNCHANGED, Unchanged
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space

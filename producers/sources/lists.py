@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kinstream.producers.clicks.checks import check_list
-from kinstream.producers.sources.convert import (
+from kinstream.producers.sources.values.convert import (
     END_OF_TIME,
     are_milliseconds,
     flag,
@@ -19,9 +19,9 @@ from kinstream.producers.sources.convert import (
     whole,
     wholes,
 )
-from kinstream.producers.sources.fields import Fields, MappedField
-from kinstream.producers.sources.incoming import Incoming, Together
-from kinstream.producers.sources.partition_time import MAX_AHEAD_MS, not_ahead, stamp_of
+from kinstream.producers.sources.values.fields import Fields, MappedField
+from kinstream.producers.sources.values.incoming import Incoming, Together
+from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS, not_ahead, stamp_of
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space
 from kinstream.streams.records.values import Click, ItemClick, Loaded, Table

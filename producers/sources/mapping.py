@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kinstream.producers.sources.fields import Fields
-from kinstream.producers.sources.formats import Avro, Format, Json
 from kinstream.producers.sources.lists import ClickLists
-from kinstream.producers.sources.reader import Reader
 from kinstream.producers.sources.rows import Items, Maker, Relations, Samples
-from kinstream.producers.sources.schemas import Registry, SchemaFiles
+from kinstream.producers.sources.schemas.registry import Registry, SchemaFiles
 from kinstream.producers.sources.ubi import ubi
+from kinstream.producers.sources.values.fields import Fields
+from kinstream.producers.sources.values.formats import Avro, Format, Json
+from kinstream.producers.sources.values.reader import Reader
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.message import Message

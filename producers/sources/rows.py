@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
-from kinstream.producers.sources.convert import (
+from kinstream.producers.sources.values.convert import (
     flag,
     label_of,
     name_of,
@@ -17,8 +17,8 @@ from kinstream.producers.sources.convert import (
     set_flag,
     vector,
 )
-from kinstream.producers.sources.fields import Fields, MappedField
-from kinstream.producers.sources.incoming import Incoming
+from kinstream.producers.sources.values.fields import Fields, MappedField
+from kinstream.producers.sources.values.incoming import Incoming
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table, Vectors
 

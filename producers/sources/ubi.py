@@ -16,14 +16,14 @@ from typing import Final
 
 import orjson
 
-from kinstream.producers.sources.convert import refused, time_ms
-from kinstream.producers.sources.formats import Format
-from kinstream.producers.sources.incoming import Incoming
 from kinstream.producers.sources.lists import query_vector
-from kinstream.producers.sources.partition_time import PartitionTime, not_ahead, stamp_of
-from kinstream.producers.sources.reader import Reader
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
 from kinstream.producers.sources.ubi_lists import OpenList, OpenLists
+from kinstream.producers.sources.values.convert import refused, time_ms
+from kinstream.producers.sources.values.formats import Format
+from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.partition_time import PartitionTime, not_ahead, stamp_of
+from kinstream.producers.sources.values.reader import Reader
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.message import Message

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kinstream.producers.sources.convert import name_of, refused, whole
-from kinstream.producers.sources.fields import Fields
-from kinstream.producers.sources.incoming import Incoming
-from kinstream.producers.sources.paths import Path, compile_path
+from kinstream.producers.sources.values.convert import name_of, refused, whole
+from kinstream.producers.sources.values.fields import Fields
+from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.paths import Path, compile_path
 
 #: Field -> paths, the usual one first. Each is also known in camel case.
 _FORMS: Final = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from kinstream.producers.sources.packing import ROOM, list_bytes
-from kinstream.producers.sources.partition_time import MAX_AHEAD_MS
+from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ItemClick, Table
 

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.search.serving.clients import clients_of
-from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.processes.listening import bound, cannot_listen
 from kinstream.streams.processes.supervisor import RESTART
 from kinstream.streams.settings import ServiceSettings, Settings

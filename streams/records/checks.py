@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.names import MAX_NAME_LENGTH
+from kinstream.streams.records.foreign.names import MAX_NAME_LENGTH
 from kinstream.streams.records.values import Table, Vectors
 
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.

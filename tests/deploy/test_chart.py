@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from deploy import strimzi
 from kinstream.cli.main import cli
 from kinstream.cli.shared.agents import agent_spec
-from kinstream.streams.kafka.acls import as_json, role
+from kinstream.streams.kafka.rights.acls import as_json, role
 from kinstream.streams.processes import supervisor
 from kinstream.streams.settings import KafkaSettings, Settings, load
 from kinstream.streams.topics import CATALOGUE

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from kinstream.streams.kafka.acls import Grant
+from kinstream.streams.kafka.rights.acls import Grant
 from tests.kafka.broker import ANSWER_SECONDS, KafkaBroker, reserve_port
 from tests.kafka.certificates import Authority, Certificate
 

@@ -27,8 +27,8 @@ from kinstream.producers.relations.reading import open_relations
 from kinstream.producers.sources.mapping import mapper
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, SourceError
+from kinstream.streams.records.foreign.names import label, name
 from kinstream.streams.records.message import Message
-from kinstream.streams.records.names import label, name
 
 SHOWN = 1_777_593_600_000
 File = Callable[[Path, dict[str, Any]], str]

@@ -25,8 +25,8 @@ from kinstream.producers.relations.reading import open_relations
 from kinstream.producers.sources.mapping import mapper
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, SourceError
+from kinstream.streams.records.foreign.times import EARLIEST, END, milliseconds
 from kinstream.streams.records.message import Message
-from kinstream.streams.records.times import EARLIEST, END, milliseconds
 
 #: 2026-05-01.
 DAY = 1_777_593_600_000

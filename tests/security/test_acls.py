@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from kinstream.cli.main import cli
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.kafka.access import lacking
-from kinstream.streams.kafka.acls import ROLES, Grant, as_json, commands, role
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.rights.access import lacking
+from kinstream.streams.kafka.rights.acls import ROLES, Grant, as_json, commands, role
 from kinstream.streams.settings import KafkaSettings, load
 from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import ROOT, blocks, rows

@@ -20,11 +20,11 @@ from kinstream.cli.shared.agents import agent_spec
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.errors import DeliveryDenied
 from kinstream.streams.groups import name_of
-from kinstream.streams.kafka.access import lacking
-from kinstream.streams.kafka.acls import ROLES, Grant
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.rights.access import lacking
+from kinstream.streams.kafka.rights.acls import ROLES, Grant
 from kinstream.streams.settings import KafkaSettings, load
 from tests.faults.processes import AGENTS, System
 from tests.kafka.secured import SecuredBroker

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from kinstream.cli.main import cli
 from kinstream.streams.errors import KinstreamError
-from kinstream.streams.kafka.acls import Grant
+from kinstream.streams.kafka.rights.acls import Grant
 from tests.kafka.secured import ADMIN, SecuredBroker
 from tests.support import processes
 

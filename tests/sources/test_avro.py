@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import fastavro
 import pytest
 
-from kinstream.producers.sources.schemas import RegistryUnavailable, UnknownSchema, parsed
+from kinstream.producers.sources.schemas.registry import RegistryUnavailable, UnknownSchema, parsed
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import GenerationMismatch, SettingsError
 from tests.sources.rows import rows_of_event

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from kinstream.producers.sources.fields import Fields
-from kinstream.producers.sources.incoming import Incoming, Together
 from kinstream.producers.sources.lists import ClickLists
-from kinstream.producers.sources.paths import compile_path
+from kinstream.producers.sources.values.fields import Fields
+from kinstream.producers.sources.values.incoming import Incoming, Together
+from kinstream.producers.sources.values.paths import compile_path
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.message import Message

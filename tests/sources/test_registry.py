@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from kinstream.producers.sources.schemas import RegistryUnavailable
+from kinstream.producers.sources.schemas.registry import RegistryUnavailable
 from kinstream.streams.agents.machine import Machine
 from tests.sources.rows import rows_of_event
 from tests.sources.shop import machine, message

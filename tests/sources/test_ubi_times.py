@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinstream.producers.sources.partition_time import QUERIES
+from kinstream.producers.sources.values.partition_time import QUERIES
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.checkpoints.state_bytes import from_bytes
 from tests.golden.test_sources import GOLDEN

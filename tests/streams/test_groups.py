@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.streams.groups import Group, name_of, read, start_of
-from kinstream.streams.kafka.acls import ROLES
+from kinstream.streams.kafka.rights.acls import ROLES
 from kinstream.streams.settings import Settings
 
 PREFIXES = st.one_of(st.just("kinstream"), st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.framing import is_framed
+from kinstream.streams.records.foreign.framing import is_framed
 
 #: No documented event is nested deeper than this, with room to spare.
 MAX_DEPTH: Final = 32

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from kinstream.streams.errors import AccessDenied
-from kinstream.streams.kafka.acls import Grant, role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import who
+from kinstream.streams.kafka.rights.acls import Grant, role
 from kinstream.streams.settings import Settings
 
 #: Other operations whose grant implies an operation (Kafka's authoriser).

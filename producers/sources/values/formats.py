@@ -8,9 +8,9 @@ from uuid import UUID
 
 import orjson
 
-from kinstream.producers.sources.schemas import Schema, Schemas, UnknownSchema, parsed
+from kinstream.producers.sources.schemas.registry import Schema, Schemas, UnknownSchema, parsed
 from kinstream.streams.errors import BadRecord, GenerationMismatch, Reason
-from kinstream.streams.records.framing import FRAME_SIZE, is_framed, unframed
+from kinstream.streams.records.foreign.framing import FRAME_SIZE, is_framed, unframed
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
 

@@ -18,10 +18,10 @@ from uuid import UUID
 
 import fastavro
 
-from kinstream.producers.sources.schema_size import MAX_VALUES, SchemaSize, UnboundedSchema, schema_size
+from kinstream.producers.sources.schemas.size import MAX_VALUES, SchemaSize, UnboundedSchema, schema_size
 from kinstream.streams.configuration.section import start_of
 from kinstream.streams.errors import OutsideUnavailable, SettingsError
-from kinstream.streams.records.names import shown
+from kinstream.streams.records.foreign.names import shown
 from kinstream.streams.redirects import NoRedirect
 from kinstream.streams.secrets import hide, without_secret
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from kinstream.producers.sources.paths import KEY, TIMESTAMP, Get, Path, each_of, walk
+from kinstream.producers.sources.values.paths import KEY, TIMESTAMP, Get, Path, each_of, walk
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.framing import is_framed, unframed
+from kinstream.streams.records.foreign.framing import is_framed, unframed
+from kinstream.streams.records.foreign.names import shown
 from kinstream.streams.records.message import Message
-from kinstream.streams.records.names import shown
 
 
 class Incoming:
@@ -70,7 +70,7 @@ class Together:
 
     Examples
     --------
-    >>> from kinstream.producers.sources.paths import compile_path
+    >>> from kinstream.producers.sources.values.paths import compile_path
     >>> found = Together([compile_path("user.id"), None, compile_path("user.name")])
     >>> found(Incoming(None, {"user": {"id": 7}}))
     (7, None, None)

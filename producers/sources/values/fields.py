@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kinstream.producers.sources.convert import name_of, time_ms
-from kinstream.producers.sources.incoming import Incoming
-from kinstream.producers.sources.partition_time import not_ahead
-from kinstream.producers.sources.paths import Path, compile_path
-from kinstream.producers.sources.unchanged import Placeholder, Unchanged
+from kinstream.producers.sources.values.convert import name_of, time_ms
+from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.partition_time import not_ahead
+from kinstream.producers.sources.values.paths import Path, compile_path
+from kinstream.producers.sources.values.unchanged import Placeholder, Unchanged
 from kinstream.streams.configuration.sources import UNAVAILABLE
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kinstream.producers.sources.fields import compiled
-from kinstream.producers.sources.formats import Format
-from kinstream.producers.sources.incoming import Incoming
-from kinstream.producers.sources.paths import Path
+from kinstream.producers.sources.values.fields import compiled
+from kinstream.producers.sources.values.formats import Format
+from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.paths import Path
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.foreign.names import shown
 from kinstream.streams.records.message import Message
-from kinstream.streams.records.names import shown
 
 
 class Reader:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, Final
 
-from kinstream.streams.records.names import shown
+from kinstream.streams.records.foreign.names import shown
 
 #: The first and the last year that a time may lie in. In these years no number is a time in two units.
 FIRST_YEAR: Final = 1990

@@ -12,9 +12,9 @@ import orjson
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
-from kinstream.streams.records.names import label, name, shown
-from kinstream.streams.records.times import are_milliseconds as are_milliseconds
-from kinstream.streams.records.times import milliseconds
+from kinstream.streams.records.foreign.names import label, name, shown
+from kinstream.streams.records.foreign.times import are_milliseconds as are_milliseconds
+from kinstream.streams.records.foreign.times import milliseconds
 from kinstream.streams.records.values import Vectors
 
 #: Milliseconds far beyond any calendar; and floats from here on are no longer whole numbers one by one.
@@ -29,7 +29,7 @@ def refused(where: str, what: str, reason: Reason = Reason.BAD_SHAPE) -> BadReco
 
 
 def name_of(value: Any, where: str) -> str:
-    """A name, by the rule of `kinstream.streams.records.names`.
+    """A name, by the rule of `kinstream.streams.records.foreign.names`.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def set_flag(value: Any, where: str) -> bool:
 
 
 def time_ms(value: Any, where: str) -> int:
-    """Milliseconds since 1970, by the rule of `kinstream.streams.records.times`.
+    """Milliseconds since 1970, by the rule of `kinstream.streams.records.foreign.times`.
 
     Raises
     ------

@@ -1,0 +1,1 @@
+"""Avro schemas of sources: where they come from, and how much a record of one may hold."""
