@@ -16,7 +16,7 @@ from kinstream.streams.errors import SourceError
 _SURE: Final = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+(_level_[0-9]+)?(\.[0-9]+)*")
 #: Names of indexes, of pandas, R, polars, DuckDB and others. They are bookkeeping if their values could number rows.
 _LIKELY: Final = re.compile(
-    r"index|level_[0-9]|ids?|row|rownames|row_names|row_?(id|nr|number|num)|obs", re.IGNORECASE
+    r"|index|level_[0-9]|_?ids?|row|rownames|row_names|row_?(id|nr|number|num)|obs", re.IGNORECASE
 )
 
 
@@ -37,7 +37,8 @@ def bookkeeping(file: _Table) -> tuple[str, ...]:
     """The default features that number or name rows.
 
     These are a first column without a name (pandas and R write one), those that pandas declares or names as an index,
-    and those with another usual name, such as index or id, whose values are whole numbers that do not repeat.
+    and those with another usual name, such as index or id, or with none, whose values are whole numbers that do not
+    repeat.
     """
     return tuple(
         name

@@ -92,6 +92,7 @@ NUMBERING = [
     ("csv", "index", SHUFFLED),
     ("csv", "level_0", range(ROWS)),
     ("csv", "Id", range(1, ROWS + 1)),
+    ("csv", "_id", SHUFFLED),
     ("csv", "rownames", range(1, ROWS + 1)),
     ("parquet", "__index_level_0__", SHUFFLED),
     ("parquet", "index", range(ROWS)),
@@ -119,6 +120,15 @@ def test_nor_are_they_features_of_items(tmp_path: Path, kind: str, name: str, va
     assert opened.layout.modalities == (("x", 2),)
     assert opened.facts["left_out"] == [name]
     assert len(list(PhasedLoad("items", [opened], "s").blocks())) == 1
+
+
+@pytest.mark.parametrize(("values", "left"), [(range(ROWS), ("",)), ([n / 2 for n in range(ROWS)], ())])
+def test_a_column_without_a_name_is_one_wherever_it_stands(
+    tmp_path: Path, values: Sequence[Any], left: tuple[str, ...]
+) -> None:
+    names, found = labelled(write(tmp_path, "csv", columns_with("", values, place=3)))
+    assert found == left
+    assert ("" in names) is not bool(left)
 
 
 def test_an_index_with_a_name_is_what_pandas_declares(tmp_path: Path) -> None:
