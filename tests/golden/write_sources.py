@@ -1,4 +1,6 @@
-"""Writes `sources-v1.json`: records of other systems, the events that they became, and a state in the midst of them.
+"""Writes `sources-v2.json`: records of other systems, the events that they became, and a state in the midst of them.
+
+`sources-v1.json` is of the version before, which had no headers of rows, and the records' own times.
 
 A file that is there is never written again.
 
@@ -10,13 +12,14 @@ from __future__ import annotations
 import base64
 import json
 import random
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from tests.sources.shop import SEARCH, machine, message, search
 
-FILE: Final = Path(__file__).with_name("sources-v1.json")
+FILE: Final = Path(__file__).with_name("sources-v2.json")
 START: Final = 1_777_636_800_000
 
 PRODUCTS: Final[dict[str, Any]] = {
@@ -81,6 +84,12 @@ def cases() -> dict[str, tuple[dict[str, Any], list[tuple[bytes | None, Any]]]]:
     }
 
 
+def log_ms(value: bytes | None) -> int:
+    """The time of a record in its log: that of the query or event in it, as their lists close by the log's time."""
+    record = {} if value is None else json.loads(value)
+    return int(datetime.fromisoformat(record.get("timestamp", "2026-05-01T12:00:00Z")).timestamp() * 1000)
+
+
 def text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
@@ -94,8 +103,9 @@ def main() -> None:
         outputs, state = [], b""
         values = [(key, None if value is None else json.dumps(value).encode()) for key, value in records]
         for offset, (key, value) in enumerate(values):
+            made = [*agent.step(message(value, offset, key, log_ms(value))), *agent.flush()]
             outputs.append(
-                [text(one.value) for one in [*agent.step(message(value, offset, key)), *agent.flush()]]
+                [[text(one.value), [[name, text(data)] for name, data in one.headers]] for one in made]
             )
             if offset == len(values) // 2:
                 state = to_bytes(agent.partition_state())
