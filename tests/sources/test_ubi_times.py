@@ -178,7 +178,7 @@ def test_a_state_brings_back_the_time_of_the_log() -> None:
 
 def test_what_the_first_version_held_back_is_continued_whatever_its_clients_said() -> None:
     # It has one open list with a click.
-    state = dict(from_bytes(base64.b64decode(GOLDEN["ubi"]["state"])))
+    state = dict(from_bytes(base64.b64decode(GOLDEN[1]["ubi"]["state"])))
     # One client had moved the time of all lists by a day.
     state["mapper.watermark"] = START + 24 * HOUR
     agent = machine(SOURCE)
