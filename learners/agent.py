@@ -27,7 +27,7 @@ from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
-from kinstream.streams.compute.memory import most_of_a_space, written
+from kinstream.streams.compute.memory import check_space, most_of_a_space
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_constraints, encode
 from kinstream.streams.records.held_out import HeldOut
@@ -307,16 +307,10 @@ class LearnerMachine(Machine):
 
     def _check_memory(self, name: str, core: Learner, record: ConstraintBlock) -> None:
         """Refuse the first block of a space whose model would take more than a space may, before any is taken."""
-        if self._needs is None or self._most_bytes is None:
-            return
-        needed = self._needs(core, [table.vectors.shape[1] for table in record.tables])
-        if needed > self._most_bytes:
-            raise BadRecord(
-                Reason.TOO_LARGE,
-                f"space {name!r}: {core.algorithm} takes about {written(needed)} for {_features(record)} features, and "
-                f"a space may take {written(self._most_bytes)}: the least of worker.max_resident_bytes and a quarter "
-                "of the memory of this worker",
-            )
+        if self._needs is not None:
+            needed = self._needs(core, [table.vectors.shape[1] for table in record.tables])
+            what = f"{core.algorithm} takes for {_features(record)} features"
+            check_space(name, what, needed, self._most_bytes)
 
     def _learned(
         self, name: str, record: ConstraintBlock, current: Space | None, core: Learner

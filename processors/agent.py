@@ -11,12 +11,13 @@ from typing import Final, cast
 import numpy as np
 
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Builder, Origin
+from kinstream.processors.shared.base import Builder, Growing, Origin
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows, rows_text
 from kinstream.streams.agents.space import Space, Status
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.compute.memory import check_space, most_of_a_space
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import not_finite_rows
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
@@ -70,6 +71,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
             max_spaces=spaces.max_per_partition,
             load_space=load_space,
             float16=section.float16,
+            most_bytes=most_of_a_space(settings.worker.max_resident_bytes),
         )
 
     return AgentSpec(
@@ -119,6 +121,7 @@ class BuilderMachine(Machine):
     make : builder of a space, from its name and declaration.
     auto_create, max_spaces : whether a valid event may create its space, and how many the partition holds.
     float16 : write vectors as float16.
+    most_bytes : that the vectors of a space may take; None for no limit.
     """
 
     def __init__(
@@ -130,10 +133,12 @@ class BuilderMachine(Machine):
         max_spaces: int,
         load_space: Callable[[str], State] | None = None,
         float16: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
         self._float16 = float16
+        self._most_bytes = most_bytes
         example = make("", None)
         self._follows = example.follows
         # All fates from the start: Prometheus sees no increase in a series that begins at one.
@@ -297,8 +302,18 @@ class BuilderMachine(Machine):
         core = None if space is None else cast(Builder | None, space.core)
         if core is None:
             core = self._make(name, declaration)
+        if isinstance(core, Growing):
+            check_space(name, "its vectors would take", core.space_bytes(good), self._most_bytes)
         before = core.counts()
-        made = core.process(good, origin)
+        try:
+            made = core.process(good, origin)
+        except MemoryError as lacking:
+            if space is not None and space.core is not None:
+                # The builder may be half changed: only a checkpoint has it whole.
+                raise
+            raise BadRecord(
+                Reason.TOO_LARGE, f"space {name!r}: there is no memory for its vectors"
+            ) from lacking
         self._count_fates(core.counts(), before)
         opened = self.open(name)
         if fresh:

@@ -87,6 +87,18 @@ class CheckpointError(KinstreamError):
     """A checkpoint cannot be written, or none of those found can be read."""
 
 
+class MemoryShort(KinstreamError):
+    """A checkpoint needs more memory than this process may take; the message names the space and the sizes."""
+
+    exit_status = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message}. Give the worker more memory, or lower worker.max_resident_bytes if other spaces take it; a "
+            "space with fewer items or features begins with a new generation"
+        )
+
+
 class GenerationMismatch(KinstreamError):
     """The birth record of a generation differs from what is found now; the message names commands that resolve it."""
 

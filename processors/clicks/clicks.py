@@ -262,6 +262,9 @@ class Clicks:
             raise TypeError(f"clicks does not follow {type(event).__name__}")
         return self._lists(event, origin)
 
+    def space_bytes(self, event: Event) -> int:
+        return self._catalogue.bytes_with(event)
+
     def _items(self, block: ItemBlock) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
         if block.ids and not Packing(block.space, sizes, self.max_bytes).fits(

@@ -257,6 +257,9 @@ class Closure:
                 return self._co_clicked(event, origin)
         raise TypeError(f"closure does not follow {type(event).__name__}")
 
+    def space_bytes(self, event: Event) -> int:
+        return self._catalogue.bytes_with(event)
+
     def explain(self, left: str, right: str) -> Explanation | None:
         """Why two items are similar or dissimilar: the shortest chain of seeds; None if they are neither.
 
@@ -283,9 +286,8 @@ class Closure:
         packing = Packing(space, sizes, self.max_bytes)
         both = ((Kind.TRIPLET, (TRIPLET_RULE,)), (Kind.PAIR, PAIR_RULES))
         if not all(packing.fits(kind, *rules, grouped=True) for kind, rules in both):
-            raise BadRecord(
-                Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
-            )
+            detail = f"three of these vectors do not fit into {self.max_bytes} bytes"
+            raise BadRecord(Reason.TOO_LARGE, detail)
 
     # ---- relations ----------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class SampleSpace:
             raise BadRecord(
                 Reason.BAD_SHAPE, f"{len(block.labels)} labels and tables of {rows} rows do not match"
             )
-        labels, label_type = _labels(block)
+        labels, label_type = labels_of(block)
         if self.labels not in (None, label_type):
             raise BadRecord(
                 Reason.WRONG_LABEL_TYPE,
@@ -91,7 +91,18 @@ class SampleSpace:
         self.modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
 
 
-def _labels(block: SampleBlock) -> tuple[list[Any], type[int | str]]:
+def row_bytes(block: SampleBlock) -> int:
+    """Bytes of a sample's vectors."""
+    return 4 * sum(int(table.vectors.shape[1]) for table in block.tables)
+
+
+def labels_of(block: SampleBlock) -> tuple[list[Any], type[int | str]]:
+    """The labels of a block, and their type.
+
+    Raises
+    ------
+    BadRecord : of another type.
+    """
     if not isinstance(block.labels, np.ndarray):
         return list(block.labels), str
     if not np.can_cast(block.labels.dtype, np.int64):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from kinstream.processors.samples.labelled import SampleSpace
+from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.shared.draws import below, block_draws
 from kinstream.processors.shared.packing import References
@@ -121,6 +121,13 @@ class OnePass:
         if not isinstance(event, SampleBlock):
             raise TypeError(f"one-pass does not follow {type(event).__name__}")
         return Made(self._samples(event, origin.offset))
+
+    def space_bytes(self, event: Event) -> int:
+        if not isinstance(event, SampleBlock):
+            return 0
+        fresh = len(set(labels_of(event)[0]) - self._classes.keys())
+        # The store grows by doubling.
+        return 2 * (len(self._classes) + fresh) * row_bytes(event) if fresh else 0
 
     def _erase(self, ids: Sequence[str]) -> None:
         """Forget the vectors of items; a class that loses its sample waits for its next one."""

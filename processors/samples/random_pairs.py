@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.samples.counters import Fates
-from kinstream.processors.samples.labelled import SampleSpace
+from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANY, FOUND, OTHERS, OWN
 from kinstream.processors.samples.targets import Targets
@@ -139,6 +139,11 @@ class RandomPairs:
         self._fates.set("classes-forgotten", self._reservoir.forgotten)
         self._fates.set("targets-halved", self._targets.halved)
         return self._fates.as_dict()
+
+    def space_bytes(self, event: Event) -> int:
+        if not isinstance(event, SampleBlock):
+            return 0
+        return self._reservoir.bytes_with(labels_of(event)[0], row_bytes(event))
 
     def process(self, event: Event, origin: Origin) -> Made:
         if isinstance(event, ItemBlock):

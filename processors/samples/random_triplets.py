@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kinstream.processors.samples.counters import Fates
-from kinstream.processors.samples.labelled import SampleSpace
+from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
@@ -115,6 +115,11 @@ class RandomTriplets:
     def counts(self) -> dict[str, int]:
         self._fates.set("classes-forgotten", self._reservoir.forgotten)
         return self._fates.as_dict()
+
+    def space_bytes(self, event: Event) -> int:
+        if not isinstance(event, SampleBlock):
+            return 0
+        return self._reservoir.bytes_with(labels_of(event)[0], row_bytes(event))
 
     def process(self, event: Event, origin: Origin) -> Made:
         if isinstance(event, ItemBlock):

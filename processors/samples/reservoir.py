@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -146,6 +147,15 @@ class Reservoir:
     def held(self) -> int:
         """The number of samples held."""
         return int(self._classes.held.sum())
+
+    def bytes_with(self, labels: Sequence[Any], row_bytes: int) -> int:
+        """Bytes of the vectors with samples of these labels, at most; 0 if they only replace others."""
+        fresh = 0
+        for label, count in Counter(labels).items():
+            slot = self._slots.get(label)
+            fresh += min(count, self.rows - (0 if slot is None else int(self._classes.held[slot])))
+        # The store grows by doubling.
+        return 2 * min(self.held + fresh, self.rows * self.max_classes) * row_bytes if fresh else 0
 
     def walk(self, labels: Sequence[Any], draws: NDArray[np.uint64], wants: NDArray[np.int8]) -> Picks:
         """Let each sample of a block pick among earlier ones, and then enter. Call `settle` afterwards.

@@ -88,6 +88,17 @@ class Builder(Protocol):
 
 
 @runtime_checkable
+class Growing(Protocol):
+    """A builder that holds vectors, as many as arrive."""
+
+    def space_bytes(self, event: Event) -> int:
+        """Bytes of the vectors that are held after an event, at most; 0 for an event that adds none.
+
+        A function of the state and the event alone, and called before any memory is taken.
+        """
+
+
+@runtime_checkable
 class Heir(Protocol):
     """A builder that takes over declared data of an older generation: its catalogue."""
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from kinstream.processors.shared.base import State
 from kinstream.processors.shared.id_table import Hashes, HashIndex, hashes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.values import ItemBlock, Table, Vectors
+from kinstream.streams.records.values import Event, ItemBlock, SampleBlock, Table, Vectors
 
 #: The current place of an item's vectors: segment number * 2^32 + row. Holds until the next `put` or `remove`.
 Reference = NDArray[np.int64]
@@ -37,6 +37,8 @@ _FAN_OUT: Final = 4
 _TOP_LEVEL: Final = 2
 
 _ROW: Final = 2**32
+#: Bytes of an entry beside its vectors: hash and live bit, and its places in the index.
+_ENTRY_BYTES: Final = 96
 
 
 class _Segment:
@@ -124,6 +126,14 @@ class Catalogue:
             for table, source in zip(tables, segment.tables, strict=True):
                 table.vectors[here] = source.vectors[rows[here]]
         return tables
+
+    def bytes_with(self, event: Event) -> int:
+        """Bytes of memory with the items of an event, about; 0 if none is new. Replaced entries do not count."""
+        if not isinstance(event, ItemBlock | SampleBlock) or not event.ids:
+            return 0
+        fresh = int((self._index.find(hashes([name for name in event.ids if name])) < 0).sum())
+        vectors = 4 * sum(int(table.vectors.shape[1]) for table in event.tables)
+        return (len(self) + fresh) * (vectors + _ENTRY_BYTES) if fresh else 0
 
     # ---- changing -----------------------------------------------------------------------------------------------
 

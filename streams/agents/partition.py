@@ -6,6 +6,7 @@ files, write the manifest, then announce it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -16,12 +17,21 @@ from kinstream.streams.agents.machine import Machine, RecordsMissed
 from kinstream.streams.agents.traces import PartitionTraces
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
-from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest
-from kinstream.streams.errors import GenerationMismatch, LogGap, OutsideUnavailable, PartitionTaken
+from kinstream.streams.checkpoints.store import LONG_BYTES, CheckpointStore, DataFile, LastRecord, Manifest
+from kinstream.streams.compute.memory import LARGE, memory_left, written
+from kinstream.streams.errors import (
+    GenerationMismatch,
+    LogGap,
+    MemoryShort,
+    OutsideUnavailable,
+    PartitionTaken,
+)
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.traces.context import context_of
 from kinstream.streams.traces.spans import Spans
+
+log = logging.getLogger("kinstream.worker")
 
 
 class Announce(Protocol):
@@ -92,7 +102,26 @@ class PartitionRunner:
         self.in_flight: int | None = None
 
     def _load_space(self, name: str) -> State:
+        self._check_memory([name])
+        if self._size(name) >= LONG_BYTES:
+            log.info("%s: reading space %r, %s", self.store.url, name, written(self._size(name)))
         return self._load(self._files[name])
+
+    def _check_memory(self, spaces: Iterable[str]) -> None:
+        """Refuse spaces that this process could not load: beside the state, a file lies in memory twice meanwhile."""
+        wanted = {
+            name: self._size(name) + 2 * max(file.size for file in self._files_of(name)) for name in spaces
+        }
+        name = max(wanted, key=wanted.__getitem__, default="")
+        if not name or wanted[name] < LARGE:
+            return
+        left = memory_left()
+        if wanted[name] > left:
+            place = self.machine.place
+            raise MemoryShort(
+                f"{place.topic} partition {place.partition}: space {name!r} takes {written(wanted[name])} while its "
+                f"checkpoint of {written(self._size(name))} is read, and this process may take {written(left)} more"
+            )
 
     def _load_segment(self, name: str, segment: str) -> State:
         return self._load(self._segments[name][segment])
@@ -122,6 +151,7 @@ class PartitionRunner:
         GenerationMismatch : the log ends before that offset: it is another log; or a generation that began with
             checkpoints has lost them.
         CheckpointError : checkpoints exist and none can be read.
+        MemoryShort : a space needs more memory than this process may take.
         """
         notes: list[str] = []
         self.store.sweep()
@@ -135,6 +165,7 @@ class PartitionRunner:
             mark = None if last is None else (last.offset, last.crc32)
             wanted = restored.manifest.offset
             self.machine.restore(wanted, mark, restored.partition, self._files)
+            self._check_memory(self._files)
         elif self._begun:
             raise GenerationMismatch(
                 f"{self.store.url}: this generation began with checkpoints, and there is none here: the store is not "
@@ -278,8 +309,11 @@ class PartitionRunner:
                 del kept[space]
         return fresh, kept
 
+    def _files_of(self, space: str) -> list[DataFile]:
+        return [self._files[space], *self._segments.get(space, {}).values()]
+
     def _size(self, space: str) -> int:
-        return self._files[space].size + sum(f.size for f in self._segments.get(space, {}).values())
+        return sum(file.size for file in self._files_of(space))
 
     def _announcements(self, spaces: Iterable[str]) -> Sequence[Output]:
         if self.manifest is None:

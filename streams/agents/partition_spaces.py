@@ -15,6 +15,7 @@ from kinstream.streams.agents.space import (
     restore_space,
 )
 from kinstream.streams.agents.space_facts import label
+from kinstream.streams.errors import MemoryShort
 from kinstream.streams.records.state import State
 
 
@@ -53,12 +54,22 @@ class PartitionSpaces(ABC):
         return self._spaces.keys()
 
     def find(self, name: str) -> Space | None:
-        """The space, read from its checkpoint file if it was left there; None if there is none."""
+        """The space, read from its checkpoint file if it was left there; None if there is none.
+
+        Raises
+        ------
+        MemoryShort : there is no memory for it.
+        """
         space = self._spaces.get(name)
         if space is None and name in self._spaces:
             if self._load_space is None:
                 raise RuntimeError(f"space {name!r} has no state and no file")
-            space = self._revive(name, self._load_space(name))
+            try:
+                space = self._revive(name, self._load_space(name))
+            except MemoryError as error:
+                raise MemoryShort(
+                    f"space {name!r}: its checkpoint does not fit into memory: {error}"
+                ) from error
             self._spaces[name] = space
         return space
 

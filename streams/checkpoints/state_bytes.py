@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.state import State as State
 
@@ -44,6 +45,7 @@ def to_bytes(state: Mapping[str, NDArray[Any] | int | float | str | bool]) -> by
     Raises
     ------
     CheckpointError : a value that could not be restored exactly.
+    MemoryError : the bytes do not fit into the memory of this process.
     """
     tensors: dict[str, NDArray[Any]] = {}
     scalars: dict[str, list[str | bool]] = {}
@@ -61,6 +63,8 @@ def to_bytes(state: Mapping[str, NDArray[Any] | int | float | str | bool]) -> by
             scalars[name] = _scalar(name, value)
     described = {"format": FORMAT, "scalars": scalars, "texts": texts}
     metadata = {_METADATA: json.dumps(described, sort_keys=True, separators=(",", ":"))}
+    # safetensors makes the bytes, and copies them for Python. Without memory it panics or aborts.
+    ask(2 * sum(tensor.nbytes for tensor in tensors.values()))
     try:
         return bytes(save(tensors, metadata=metadata))
     except (SafetensorError, UnicodeError) as error:
@@ -73,7 +77,9 @@ def from_bytes(data: bytes) -> State:
     Raises
     ------
     CheckpointError : the bytes are not a complete state, or have a later format.
+    MemoryError : the state does not fit into the memory of this process.
     """
+    ask(len(data))
     try:
         described = json.loads(_metadata(data)[_METADATA])
         tensors = load(data)

@@ -8,8 +8,9 @@ of the partition, which can only compute what the new owner computes, never dist
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -29,12 +30,17 @@ from kinstream.streams.checkpoints.manifest import (
 from kinstream.streams.checkpoints.names import file_name, open_files
 from kinstream.streams.checkpoints.pruning import prune
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
+from kinstream.streams.compute.memory import written
 from kinstream.streams.errors import CheckpointError
 
 __all__ = ["CheckpointStore", "DataFile", "LastRecord", "Manifest", "Restored", "versions"]
 
 #: How often a reader begins again when files disappear while it reads, before it raises an error.
 _ATTEMPTS: Final = 20
+#: A checkpoint of this size takes long enough to be logged before it is read or written.
+LONG_BYTES: Final = 64 * 2**20
+
+log = logging.getLogger("kinstream.checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,7 @@ class CheckpointStore:
                 failpoints.hit("checkpoint.during-restore")
                 try:
                     manifest = self._folder.manifest(offset)
+                    _log_long(f"{self.url}: checking the checkpoint at offset {offset}", manifest.files())
                     self._folder.verify(manifest)
                     partition = from_bytes(self._folder.content(manifest.partition_state))
                 except Damaged as error:
@@ -264,7 +271,7 @@ class CheckpointStore:
         for space in (*sorted(changed), None):
             try:
                 data = to_bytes(partition if space is None else changed[space])
-            except CheckpointError as error:
+            except (CheckpointError, MemoryError) as error:
                 owner = "partition" if space is None else f"space {space!r}"
                 raise CheckpointError(f"{self.url}: offset {offset}, {owner}: {error}") from error
             digest = hashlib.sha256(data).hexdigest()
@@ -281,7 +288,12 @@ class CheckpointStore:
         """The files of new segments, one in memory at a time. Enters each into `into`."""
         for space in sorted(segments):
             for name in segments[space]:
-                data = to_bytes(segments[space][name])
+                try:
+                    data = to_bytes(segments[space][name])
+                except MemoryError as error:
+                    raise CheckpointError(
+                        f"{self.url}: segment {name} of space {space!r}: {error}"
+                    ) from error
                 digest = hashlib.sha256(data).hexdigest()
                 path = f"segments/{file_name(space)}.{file_name(name)}-{digest[:12]}.safetensors"
                 into.setdefault(space, {})[name] = DataFile(path, digest, len(data))
@@ -306,3 +318,10 @@ class CheckpointStore:
             f"computed from the same log. {difference(found, manifest)} If the versions agree, something "
             "besides the log shapes the state."
         )
+
+
+def _log_long(what: str, files: Iterable[DataFile]) -> None:
+    """Log what is about to take long."""
+    sizes = [file.size for file in files]
+    if sum(sizes) >= LONG_BYTES:
+        log.info("%s: %s in %d files", what, written(sum(sizes)), len(sizes))

@@ -1,4 +1,7 @@
-"""How much memory this process may use: the least of its limits and of the machine's memory."""
+"""How much memory this process may use: the least of its limits and of the machine's memory.
+
+Libraries that get no memory panic, abort or hang, so memory for large values is asked for before they are called.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import resource
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from kinstream.streams.errors import BadRecord, Reason
 
 #: What one space may take of the memory: its state is copied, and encoded, for a checkpoint.
 SHARE: Final = 4
@@ -15,12 +20,72 @@ _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUP: Final = Path("/proc/self/cgroup")
 #: Files with the limit of a group, of both versions.
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes", "memory.limit_in_bytes")
+#: Sizes below this are taken without a question.
+LARGE: Final = 2**20
+
+
+class _Limit(NamedTuple):
+    """A limit in bytes, and the column of /proc/self/statm with the pages that count towards it."""
+
+    size: int
+    column: int
+
+
+_ADDRESSES: Final = 0
+_RESIDENT: Final = 1
+_DATA: Final = 5
 
 
 @cache
 def memory_limit() -> int:
     """Bytes."""
-    return min(_limits())
+    return min(limit.size for limit in _limits())
+
+
+def memory_left() -> int:
+    """Bytes that this process may still take: of each limit, less what it has taken."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    try:
+        taken = [page * int(text) for text in Path("/proc/self/statm").read_text(encoding="ascii").split()]
+    except OSError:
+        return memory_limit()
+    return max(0, min(limit.size - taken[limit.column] for limit in _limits()))
+
+
+def ask(size: int) -> None:
+    """Ask for memory that a library is about to take.
+
+    Raises
+    ------
+    MemoryError : there is not so much; the text says how much is wanted and how much there is.
+    """
+    if size < LARGE:
+        return
+    left = memory_left()
+    if size > left:
+        raise MemoryError(
+            f"{written(size)} of memory are wanted, and this process may take {written(left)} more"
+        )
+
+
+def check_space(name: str, what: str, needed: int, most: int | None) -> None:
+    """Refuse a record with which a space would take more than it may.
+
+    Parameters
+    ----------
+    what : takes the memory, for the message.
+    most : bytes; None for no limit.
+
+    Raises
+    ------
+    BadRecord : it would.
+    """
+    if most is not None and needed > most:
+        raise BadRecord(
+            Reason.TOO_LARGE,
+            f"space {name!r}: {what} about {written(needed)}, and a space may take {written(most)}: the least of "
+            "worker.max_resident_bytes and a quarter of the memory of this worker",
+        )
 
 
 def most_of_a_space(resident: int) -> int:
@@ -38,16 +103,16 @@ def written(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
-def _limits() -> Iterator[int]:
-    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+def _limits() -> Iterator[_Limit]:
+    yield _Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _RESIDENT)
+    for kind, column in ((resource.RLIMIT_AS, _ADDRESSES), (resource.RLIMIT_DATA, _DATA)):
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
-            yield soft
+            yield _Limit(soft, column)
     for folder in _groups():
         for name in _LIMITS:
             try:
-                yield int((folder / name).read_text(encoding="ascii"))
+                yield _Limit(int((folder / name).read_text(encoding="ascii")), _RESIDENT)
             except (OSError, ValueError):
                 continue  # there is no such file, or "max" in it
 

@@ -155,7 +155,9 @@ class Owned:
                 if batch and not self.closing:
                     await self._work(batch)
                 await self._checkpoint_if_due()
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a panic of a library is no Exception
             self._note_fault(error)
             self._host.fail(error)
 
@@ -253,7 +255,7 @@ class Owned:
         applied = self.runner.machine.next_offset
         return applied >= offset or self._host.position(self.place, applied) >= offset
 
-    def _note_fault(self, error: Exception) -> None:
+    def _note_fault(self, error: BaseException) -> None:
         offset = self.runner.in_flight
         if offset is not None and not isinstance(error, KinstreamError):
             count = self._parking.record_fault(*self.place, offset, repr(error))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kinstream.streams.agents.generations.generation import Generation
-from kinstream.streams.errors import KinstreamError, LogGap, PartitionParked
+from kinstream.streams.errors import LogGap, MemoryShort, PartitionParked
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.processes.json_lines import fields, within
@@ -143,13 +143,19 @@ class Partitions:
             log.error("%s", error)
             self.parked[place] = self._generation.parking.parked_offset(*place) or 0
             return []
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a panic of a library is no Exception
             self._fail(error)
             raise
 
     def _take_over(self, partition: int) -> Owned:
         with fields(topic=self._topic, partition=partition):
-            return self._restored(partition)
+            try:
+                return self._restored(partition)
+            except MemoryError as error:
+                where = f"{self._topic} partition {partition}"
+                raise MemoryShort(f"{where}: its checkpoint does not fit into memory: {error}") from error
 
     def _restored(self, partition: int) -> Owned:
         self._check_topics()
@@ -178,7 +184,9 @@ class Partitions:
         """Serve a restored partition. From here on its last final mark does not count."""
         try:
             await self.run_in_thread(owned.begin_run, self._generation)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a panic of a library is no Exception
             self._fail(error)
             raise
         self.owned[owned.place] = owned
@@ -249,7 +257,9 @@ class Partitions:
                     await self.commit(place, offset)
             owned.note_position()
             await self.run_in_thread(owned.end_run, self._generation)
-        except KinstreamError as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             # The next owner repeats the work after the last checkpoint, with the same identities. After a failed
             # delivery nothing may be sent, so the process ends with it.
             self._fail(error)

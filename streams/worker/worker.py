@@ -25,6 +25,7 @@ from typing import Final
 
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.compute.memory import memory_left, written
 from kinstream.streams.errors import (
     AccessDenied,
     BatchTooLarge,
@@ -36,6 +37,7 @@ from kinstream.streams.errors import (
     KinstreamError,
     LogGap,
     LoginRefused,
+    MemoryShort,
     PartitionTaken,
     SettingsError,
 )
@@ -66,6 +68,7 @@ FOR_PEOPLE: Final = (
     GenerationMismatch,
     LogGap,
     LoginRefused,
+    MemoryShort,
     PartitionTaken,
     SettingsError,
 )
@@ -180,6 +183,10 @@ class Worker:
             self.life.enter(Life.FAILED)
             # A partition that was taken is what a freeze leads to, not a fault.
             level = logging.WARNING if isinstance(error, PartitionTaken) else logging.CRITICAL
+            if not isinstance(error, Exception):
+                log.critical(
+                    "a library has panicked; this process may take %s more memory", written(memory_left())
+                )
             log.log(
                 level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error
             )
