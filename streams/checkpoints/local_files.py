@@ -37,8 +37,9 @@ class LocalFiles(Files):
 
     def __init__(self, folder: str, root: str | None = None) -> None:
         super().__init__(folder)
-        self._folder = folder
-        self._root = root or folder
+        # What is relative now is so to another place after a change of the working directory.
+        self._folder = os.path.abspath(folder)
+        self._root = os.path.abspath(root or folder)
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with self._reported("read", name, OSError), _regular(self._path(name)) as file:

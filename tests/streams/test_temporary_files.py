@@ -81,6 +81,15 @@ def test_what_a_writer_is_at_stays_until_it_is_killed(tmp_path: Path) -> None:
         assert swept(tmp_path) == []
 
 
+def test_a_folder_is_made_where_its_name_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = LocalFiles(os.path.join("new", "loads"))
+    files.write([("one", b"1")])
+    monkeypatch.chdir("/")
+    files.write([("two", b"2")])
+    assert sorted(file.name for file in (tmp_path / "new" / "loads").iterdir()) == ["one", "two"]
+
+
 def test_a_partition_that_is_taken_over_has_nothing_of_killed_writers(tmp_path: Path) -> None:
     def agent() -> Agent:
         return Agent(builder_spec(settings(), "one-pass"), settings(), MemoryLog(), tmp_path)
