@@ -8,7 +8,6 @@ import io
 import re
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,15 +43,21 @@ def _quiet() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-class _LineEnds:
-    """The bytes of a file in reads of which none ends within a line end of two characters.
+class _Bytes:
+    """The bytes of a file for the parser, from the first line on that is not of spaces alone.
 
-    The parser drops a line feed at the beginning of a read if the one before ended with a carriage return, even if a
-    quoted value holds both.
+    The parser would take a line of spaces for the header. And it drops a line feed at the beginning of a read if the
+    one before ended with a carriage return, even if a quoted value holds both: so no read ends within a line end of two
+    characters.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, delimiter: str) -> None:
         self._stream = stream
+        blank = b"[ ]" if delimiter == "\t" else b"[ \t]"
+        begin = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:" + blank + rb"*(?:\r\n|\r|\n))+")
+        self._first: bytes = begin.sub(b"", stream.readline(BLOCK_BYTES), count=1)
+        while not self._first and (line := stream.readline(BLOCK_BYTES)):
+            self._first = begin.sub(b"", line, count=1)
 
     @property
     def closed(self) -> bool:
@@ -62,10 +67,14 @@ class _LineEnds:
         self._stream.close()
 
     def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        while data.endswith(b"\r") and (more := self._stream.read(1)):
+        data = self._take(size)
+        while data.endswith(b"\r") and (more := self._take(1)):
             data += more
         return data
+
+    def _take(self, size: int) -> bytes:
+        data, self._first = self._first[:size], self._first[size:]
+        return data + bytes(self._stream.read(size - len(data)))
 
 
 class CsvFile:
@@ -106,9 +115,6 @@ class CsvFile:
         except UnicodeDecodeError as error:
             raise SourceError(f"{self.path}: the header is not valid UTF-8: {error.reason}") from error
         refuse_twice(self.path, found)
-        twice = sorted(name for name, number in Counter(found).items() if number > 1)
-        if twice:
-            raise SourceError(f"{self.path}: the header names {', '.join(map(repr, twice))} twice")
         return found
 
     def _check_width(self) -> None:
@@ -192,7 +198,7 @@ class CsvFile:
         try:
             with _quiet():
                 return csv.open_csv(
-                    pa.PythonFile(_LineEnds(self._opened()), "r"),
+                    pa.PythonFile(_Bytes(self._opened(), self._delimiter), "r"),
                     # Only the single-threaded reader knows the number of a bad row.
                     read_options=csv.ReadOptions(
                         use_threads=False,

@@ -47,7 +47,7 @@ def table(
     ends: str, gaps: list[str], last: bool, quoted: list[int], names: str, rows: list[list[str]]
 ) -> bytes:
     """A CSV file with gaps before its rows; the rows in `quoted` have line breaks in their first, quoted cell."""
-    text = names + "\n"
+    text = gaps[-1] + names + "\n"
     for number, row in enumerate(rows):
         cells = [f'"{row[0]}\nsecond ""line""\n\n"', *row[1:]] if number in quoted else row
         text += gaps[number % len(gaps)] + ",".join(cells) + "\n"
