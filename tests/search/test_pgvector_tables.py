@@ -18,6 +18,8 @@ from kinstream.search.stores.base import BadFilter, BadVectors, Hit, Place, Stor
 from tests.search.gateways import running, section, served
 from tests.support.postgres import Postgres, postgres
 
+pytestmark = pytest.mark.long
+
 X = np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 2.0, 1.0]], np.float32)
 NAMES = ["a", "b", "c", "d"]
 ROWS = "insert into docs (id, embedding, lang) values ('a', '[3,0,0]', 'en'), ('b', '[2,1,0]', 'de')"
