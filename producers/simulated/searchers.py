@@ -41,6 +41,8 @@ class Searchers:
     poisoners : how many people do so.
     popular : probability of a click on one of the best-known items, a tenth of all, that is looked at, whether it is
         relevant or not.
+    demand : the query of rank k, from 1, is asked in proportion to k^-demand; 0: every query as often as any other.
+    alike : cosine with the relevant item from which another one is clicked with half of `attraction`; above 1: none.
 
     Raises
     ------
@@ -55,6 +57,8 @@ class Searchers:
     poisoned: float = 0.0
     poisoners: int = 20
     popular: float = 0.0
+    demand: float = 0.0
+    alike: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("attraction", "noise", "poisoned", "popular"):
@@ -65,8 +69,9 @@ class Searchers:
                 raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.model not in MODELS:
             raise SettingsError(f"model must be one of {', '.join(MODELS)}, not {self.model!r}")
-        if not self.bias >= 0.0:
-            raise SettingsError(f"bias must be at least 0, not {self.bias!r}")
+        for name in ("bias", "demand", "alike"):
+            if not getattr(self, name) >= 0.0:
+                raise SettingsError(f"{name} must be at least 0, not {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,22 +98,29 @@ class Searches:
 def searches(
     queries: Vectors, items: Vectors, relevant: Numbers, people: Searchers, lists: int, seed: int
 ) -> Searches:
-    """People search until there are so many lists; every query is asked as often as any other.
+    """People search until there are so many lists.
 
     Parameters
     ----------
-    queries, items : (q, d) and (n, d).
+    queries, items : (q, d) and (n, d); the queries by their rank, the most demanded one first.
     relevant : (q,) row of the item that answers each query.
     seed : equal arguments give equal lists.
     """
     draw = np.random.default_rng([seed, 2])
-    rounds = -(-lists // len(queries))
-    query = np.concatenate([draw.permutation(len(queries)) for _ in range(rounds)])[:lists]
+    if people.demand:
+        demanded = np.arange(1.0, len(queries) + 1.0) ** -people.demand
+        query = draw.choice(len(queries), lists, p=demanded / demanded.sum())
+    else:
+        rounds = -(-lists // len(queries))
+        query = np.concatenate([draw.permutation(len(queries)) for _ in range(rounds)])[:lists]
     best = np.argsort(-(queries @ items.T), axis=1, kind="stable")[:, : people.shown]
     famous = draw.random(len(items)) < 0.1
     shown = best[query]
     right = shown == relevant[query][:, None]
     likely = np.where(right, people.attraction, people.noise)
+    if people.alike <= 1.0:
+        near = _alike(items, best, relevant, people.alike)[query]
+        likely = np.where(near & ~right, np.maximum(people.attraction / 2, people.noise), likely)
     likely = np.where(famous[shown], np.maximum(likely, people.popular), likely)
     clicked = draw.random(shown.shape) < likely
     if people.model == "cascade":
@@ -119,6 +131,13 @@ def searches(
     clicked = np.where(bad[:, None], ~right & (draw.random(shown.shape) < 0.5), clicked)
     poisoner = np.where(bad, draw.integers(people.poisoners, size=lists), -1)
     return Searches(query, shown, clicked, poisoner)
+
+
+def _alike(items: Vectors, best: Numbers, relevant: Numbers, least: float) -> Flags:
+    """(q, shown) which items shown have at least that cosine with the query's relevant one."""
+    unit = items / np.maximum(np.linalg.norm(items, axis=1, keepdims=True), np.finfo(items.dtype).tiny)
+    found: Flags = np.stack([unit[row] @ unit[own] for row, own in zip(best, relevant, strict=True)]) >= least
+    return found
 
 
 def catalogue(space: str, items: Vectors) -> Iterator[ItemBlock]:

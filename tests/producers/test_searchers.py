@@ -66,6 +66,22 @@ def test_popular_items_are_clicked_whatever_is_asked() -> None:
     assert many.clicked.sum() > 1.15 * few.clicked.sum()
 
 
+def test_demand_falls_with_the_rank_of_a_query() -> None:
+    asked = np.bincount(found(40_000, demand=0.5)[0].query, minlength=100)
+    assert asked[:10].sum() / asked[25:40].sum() == pytest.approx(
+        (np.arange(1, 11) ** -0.5).sum() / (np.arange(26, 41) ** -0.5).sum(), rel=0.05
+    )
+
+
+def test_items_like_the_relevant_one_are_clicked_half_as_often() -> None:
+    one, _, items = found(40_000, alike=0.8, noise=0.0, bias=0.0)
+    alike = np.einsum("lsd,ld->ls", items[one.items], items[one.query]) >= 0.8
+    right = one.items == one.query[:, None]
+    assert one.clicked[right].mean() == pytest.approx(0.9, abs=0.01)
+    assert one.clicked[alike & ~right].mean() == pytest.approx(0.45, abs=0.01)
+    assert not one.clicked[~alike].any()
+
+
 def test_the_events_hold_the_lists() -> None:
     one, queries, items = found(450)
     blocks = [decode_event(encode(block)) for block in click_blocks("s", one, queries)]
@@ -80,7 +96,9 @@ def test_the_events_hold_the_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"noise": 1.1}, {"shown": 0}, {"model": "none"}, {"bias": -1.0}, {"poisoners": 0}], ids=str
+    "wrong",
+    [{"noise": 1.1}, {"shown": 0}, {"model": "none"}, {"bias": -1.0}, {"poisoners": 0}, {"demand": -1.0}],
+    ids=str,
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):

@@ -1,0 +1,200 @@
+"""Corpora by name, with the vectors of their queries and items; what was embedded once is kept.
+
+| name | a query | its one item | of |
+|---|---|---|---|
+| scientific | first paragraph of a docstring | the rest, and the code | numpy, scipy, scikit-learn |
+| mathematics | the same | the same | sympy, networkx, astropy |
+| tables | the same | the same | pandas, matplotlib, xarray, dask, statsmodels, scikit-image |
+| services | first sentence of an operation's description: prose | the rest of it | botocore |
+| packages | synopsis of a package: prose, almost all found at once | its description | the lists of apt |
+
+At most 4,000 of each, drawn at random. `KINSTREAM_DATA` holds the first one as `minilm_docs`. What is made here is kept
+in its folder `minilm`, or in `.cache/minilm` where that cannot be written. Making one takes 3 to 7 minutes.
+
+Example: python -m benchmarks.real_embeddings.corpora mathematics services
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import html
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import arrays
+from benchmarks.real_embeddings.encoder import Encoder, Missing
+from kinstream.producers.simulated.documentation import functions_of
+
+Vectors = NDArray[np.float32]
+Texts = dict[str, str]
+
+MOST: Final = 4_000
+#: Tokens that are read of a query and of an item.
+QUERY_TOKENS, ITEM_TOKENS = 48, 96
+#: Characters of an item's text that count.
+LONGEST: Final = 4_000
+#: Least characters of a text that says something.
+QUERY_CHARACTERS, ITEM_CHARACTERS = 25, 150
+_FIRST_SENTENCE: Final = re.compile(rf"(.{{{QUERY_CHARACTERS},300}}?[.!]) (?=[A-Z])(.{{{ITEM_CHARACTERS},}})")
+DOCSTRINGS: Final = {
+    "scientific": ("numpy", "scipy", "sklearn"),
+    "mathematics": ("sympy", "networkx", "astropy"),
+    "tables": ("pandas", "matplotlib", "xarray", "dask", "statsmodels", "skimage"),
+}
+#: Where apt keeps its lists, and what the names of those with descriptions end with.
+APT: Final = Path("/var/lib/apt/lists")
+_DESCRIPTIONS: Final = "main_i18n_Translation-en"
+_PARTS: Final = re.compile(r"-(dev|doc|dbg|data|common)$")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """Row i of `items` answers row i of `queries`; both (n, 384) float32 of length 1."""
+
+    name: str
+    queries: Vectors
+    items: Vectors
+
+
+@cache
+def opened(name: str) -> Corpus:
+    """A corpus by name.
+
+    Raises
+    ------
+    Missing : a package or a file that it is made of is not there.
+    """
+    found = arrays("minilm_docs") if name == "scientific" else None
+    found = found or _kept(name) or _made(name)
+    return Corpus(name, *(_unit(found[part]) for part in ("queries", "items")))
+
+
+def texts(name: str) -> Texts:
+    """Item by query; of several with one query, or with one item, the first."""
+    every: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
+        "services": _operations,
+        "packages": _descriptions,
+    }
+    pairs = every[name]() if name in every else _functions(DOCSTRINGS[name])
+    found: Texts = {}
+    items: set[str] = set()
+    for query, item in pairs:
+        if query not in found and item not in items:
+            found[query] = item
+            items.add(item)
+    queries = list(found)
+    some = np.random.default_rng(0).permutation(len(queries))[:MOST]
+    return {queries[row]: found[queries[row]][:LONGEST] for row in some}
+
+
+def _functions(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for package in packages:
+        yield from ((one.query, one.item) for one in functions_of(_folder(package), package))
+
+
+def _folder(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise Missing(f"{package} is not installed: pip install 'kinstream[benchmarks]'")
+    return Path(spec.origin).parent
+
+
+def _operations() -> Iterator[tuple[str, str]]:
+    """Descriptions of the operations of web services."""
+    for path in sorted((_folder("botocore") / "data").glob("*/*/service-2.json*")):
+        data = path.read_bytes()
+        model = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+        for operation in model["operations"].values():
+            text = " ".join(
+                html.unescape(re.sub(r"<[^>]+>", " ", operation.get("documentation", ""))).split()
+            )
+            parts = _FIRST_SENTENCE.match(text)
+            if parts:
+                yield parts[1], parts[2]
+
+
+def _descriptions() -> Iterator[tuple[str, str]]:
+    """Synopses and descriptions of Debian's packages."""
+    folders = (Path(os.environ.get("KINSTREAM_DATA", APT)), APT)
+    paths = [path for folder in folders for path in sorted(folder.glob(f"*{_DESCRIPTIONS}"))]
+    if not paths:
+        raise Missing(
+            f"no file *{_DESCRIPTIONS} under {APT} or KINSTREAM_DATA: apt-get update leaves it there where"
+            " Acquire::Languages is en and Acquire::GzipIndexes is false"
+        )
+    for record in paths[0].read_text(encoding="utf-8").split("\n\n"):
+        name = re.search(r"^Package: (.*)", record, re.M)
+        text = re.search(r"^Description(?:-en)?: (.*(?:\n .*)*)", record, re.M)
+        if name is None or text is None or _PARTS.search(name[1]):
+            continue
+        synopsis, _, rest = text[1].partition("\n")
+        description = " ".join(rest.replace("\n .", " ").split())
+        if len(synopsis) >= QUERY_CHARACTERS and len(description) >= ITEM_CHARACTERS:
+            yield synopsis, description
+
+
+def _folders() -> Iterator[Path]:
+    """Where embeddings may lie, the preferred place first."""
+    if "KINSTREAM_DATA" in os.environ:
+        yield Path(os.environ["KINSTREAM_DATA"]) / "minilm"
+    yield Path(".cache") / "minilm"
+
+
+def _kept(name: str) -> dict[str, NDArray[Any]] | None:
+    for path in (folder / f"{name}.npz" for folder in _folders()):
+        if path.exists():
+            with np.load(path, allow_pickle=False) as found:
+                return dict(found)
+    return None
+
+
+def _made(name: str) -> dict[str, NDArray[Any]]:
+    """Embed a corpus and keep it."""
+    encode, found = Encoder(), texts(name)
+    made = {
+        "queries": encode([*found], QUERY_TOKENS).astype(np.float16),
+        "items": encode([*found.values()], ITEM_TOKENS).astype(np.float16),
+    }
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez(folder / f"{name}.npz", **made)  # type: ignore[arg-type]
+            break
+        except OSError:
+            continue
+    return dict(made)
+
+
+def _unit(rows: NDArray[Any]) -> Vectors:
+    wide = np.asarray(rows, np.float32)
+    return np.asarray(wide / np.linalg.norm(wide, axis=1, keepdims=True), np.float32)
+
+
+def main() -> None:
+    """Make corpora, and print how well their embeddings find the answers."""
+    from benchmarks.real_embeddings.trial import ndcg
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [*DOCSTRINGS, "services", "packages"]
+    parser.add_argument("names", nargs="*", choices=[*names, []], default=names)
+    for name in parser.parse_args().names:
+        found = opened(name)
+        n = len(found.queries)
+        print(f"{name}: {n} texts, NDCG@10 {ndcg(found.queries, found.items, np.arange(n)):.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
