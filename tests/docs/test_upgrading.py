@@ -63,6 +63,7 @@ def produce(command: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.long
 def test_a_gate_that_does_not_know_the_catalogue_gets_it_again(broker: Producer, tmp_path: Path) -> None:
     (recipe,) = [
         b.text for b in blocks(ROOT / "docs" / "upgrading.md", "sh") if b.before == "<!-- test: catalogue -->"

@@ -44,6 +44,7 @@ def survive(system: System, broker: KafkaBroker, seconds: float) -> None:
     assert [worker.stop() for worker in workers] == [0, 0, 0]
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_workers_survive_a_broker_that_is_killed_for_five_seconds(
     make_system: MakeSystem, mortal: KafkaBroker

@@ -188,6 +188,7 @@ def test_targets_of_blocks_are_those_before_the_event() -> None:
     assert differs > 0
 
 
+@pytest.mark.long
 def test_the_looks_of_a_portfolio_do_not_cut_an_event() -> None:
     """A look at hubs is due at the 32nd constraint, within the fourth list: its verdicts stay those before the list."""
     make: dict[str, Any] = {"warm_up": 20, "dtype": "float64", "members": {"opml": {"gamma": 0.05}}}

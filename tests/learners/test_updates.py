@@ -212,6 +212,7 @@ def test_a_block_of_which_nothing_counts_has_none() -> None:
     assert learn(learner_spec(copml, "lego"), named([pair])) == [[]]
 
 
+@pytest.mark.long
 def test_a_large_update_comes_in_parts_below_the_limit_of_a_block() -> None:
     d = 400
     first, block = named(pair_blocks(5, d, messages=2, m=200))

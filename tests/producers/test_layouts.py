@@ -182,7 +182,7 @@ def check(make: Callable[[], Load[Any]], rows: int, sizes: tuple[int, int], at: 
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=lambda kind: kind.__name__)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 30),
     st.sampled_from(["\n", "\r\n"]),
@@ -215,7 +215,7 @@ def test_text_files(
 
 
 @pytest.mark.parametrize("kind", BINARY, ids=lambda kind: kind.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.integers(4, 30),
     st.integers(1, 31),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kinstream.producers.simulated.load import simulated_load
 from kinstream.producers.simulated.settings import START_MS, Simulation
@@ -43,6 +44,7 @@ def recorded(lists: int = 2_500) -> Recorded:
     return Recorded("clicks", {"clicks": tuple(blocks)})
 
 
+@pytest.mark.long
 def test_held_out_lists_of_clicks_recommend_by_ndcg(tmp_path: Path) -> None:
     plan = Plan("clicks", of_log(SETTINGS, Asked()), splits=3, hold_out=0.15)
     result: dict[str, Any] = evaluate(plan, [recorded()], tmp_path)

@@ -90,6 +90,7 @@ def evaluated(*arguments: str) -> Any:
     return json.loads(found.stdout)
 
 
+@pytest.mark.long
 def test_the_command_counts_what_was_missing(tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     y = draw.integers(0, 2, 60)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.long
 def test_a_process_of_an_evaluation_leaves_without_a_tear_down(tmp_path: Path) -> None:
     """It has a thread of its own, and those of libraries: beside them an interpreter that is torn down may abort."""
     ended = subprocess.run(
