@@ -51,7 +51,6 @@ LEARNERS: Final = (
     "kernel-lego",
     "oahu",
     "euclidean",
-    "portfolio",
 )
 #: Spaces of which the memory is measured together.
 SPACES: Final = 4

@@ -41,7 +41,6 @@ LEARNERS: Final[dict[str, dict[str, Any]]] = {
     "omks": {"warm_up": 64},
     "kernel-lego": {"warm_up": 64},
     "euclidean": {"warm_up": 64},
-    "portfolio": {"warm_up": 64},
 }
 #: Share of the time without events that verdicts may cost.
 ALLOWED: Final = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +34,6 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
     "omks": (0.0, 1_500),
     "opml": (2.0, 100),
     "pola": (3.0, 100),
-    "portfolio": (2.0, 5_000),
     "rca": (4.0, 5_500),
     "rdml": (3.0, 100),
     "softmax": (3.0, 1_500),
@@ -77,10 +76,4 @@ def space_bytes(kind: str, learner: Learner, sizes: Sequence[int]) -> int:
     if kind == "lda":
         rows += 12 * int(getattr(learner, "subspace", 0))
     number = np.dtype(getattr(learner, "dtype", None) or np.float64).itemsize
-    found = sum(number * (squares * d * d + rows * d) for d in sizes)
-    members: Any = getattr(learner, "members", None)
-    if isinstance(members, Mapping):
-        for one in members.values():
-            own_settings = {name: value for name, value in one.items() if name != "kind"}
-            found += space_bytes(one["kind"], create(one["kind"], **own_settings), sizes)
-    return int(found)
+    return int(sum(number * (squares * d * d + rows * d) for d in sizes))

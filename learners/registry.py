@@ -43,7 +43,6 @@ _KINDS: Final = {
     "omks": "kinstream.learners.several_modalities.omks:OMKS",
     "opml": "kinstream.learners.one_modality.opml:OPML",
     "pola": "kinstream.learners.one_modality.pola:POLA",
-    "portfolio": "kinstream.learners.portfolio.learner:Portfolio",
     "rca": "kinstream.learners.baselines.rca:RCA",
     "rdml": "kinstream.learners.one_modality.rdml:RDML",
     "soml-da": "kinstream.learners.one_modality.soml_da:SOMLDA",
@@ -51,6 +50,9 @@ _KINDS: Final = {
     "softmax": "kinstream.learners.one_modality.softmax:Softmax",
     "sors": "kinstream.learners.one_modality.sors:SORS",
 }
+
+#: Kinds of earlier versions, and what to use instead.
+_GONE: Final = {"portfolio": "mixture"}
 
 _BASELINES: Final = "kinstream.learners.baselines."
 
@@ -146,6 +148,8 @@ def _class(kind: str) -> type:
     if kind not in _KINDS:
         if kind in _offered():
             return _loaded(kind)
+        if kind in _GONE:
+            raise SettingsError(f"the learner {kind!r} was removed: use {_GONE[kind]!r} in a new generation")
         raise SettingsError(
             f"no learner is called {kind!r}; known are {', '.join(names())}{meant([kind], names())}"
         )

@@ -32,11 +32,6 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     base = getattr(learner, "base", None)
     if base is not None:
         warm_up(base, learner.settings)  # type: ignore[attr-defined]
-    for member in getattr(learner, "members", {}).values():
-        own = {name: value for name, value in member.items() if name != "kind"}
-        if has(member["kind"], "dtype"):
-            own = {"dtype": getattr(learner, "dtype", None)} | own
-        warm_up(member["kind"], own)
     if has(kind, "subspace"):
         _run(kind, settings | {"subspace": _D // 2})
     if getattr(learner, "kernel", None) != "auto":
@@ -46,8 +41,8 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
         _run(kind, settings | {"kernel": kernel})
 
 
-def parts(kind: str, arguments: dict[str, Any] | None = None) -> list[tuple[str, str | None]]:
-    """The parts of a learner, each with its number type; a learner without parts is its own part.
+def part(kind: str, arguments: dict[str, Any] | None = None) -> tuple[str, str | None] | None:
+    """A kind and its number type, if it has one; None for a learner that cannot be made here.
 
     Parameters
     ----------
@@ -59,11 +54,9 @@ def parts(kind: str, arguments: dict[str, Any] | None = None) -> list[tuple[str,
     try:
         learner = create(kind, **settings)
     except SettingsError:
-        return []  # `warm_up` reports it
+        return None  # `warm_up` reports it
     dtype = getattr(learner, "dtype", None)
-    name = None if dtype is None else str(np.dtype(dtype))
-    members = [member["kind"] for member in getattr(learner, "members", {}).values()]
-    return [(one, name if has(one, "dtype") else None) for one in members or [kind]]
+    return kind, None if dtype is None or not has(kind, "dtype") else str(np.dtype(dtype))
 
 
 def _own_targets(settings: dict[str, Any]) -> dict[str, Any]:
@@ -72,8 +65,6 @@ def _own_targets(settings: dict[str, Any]) -> dict[str, Any]:
         settings["targets"] = "own"
     if isinstance(settings.get("settings"), dict):
         settings["settings"] = _own_targets(dict(settings["settings"]))
-    if isinstance(settings.get("members"), dict):
-        settings["members"] = {name: _own_targets(dict(own)) for name, own in settings["members"].items()}
     return settings
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.portfolio.learner import Portfolio
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of
@@ -103,10 +102,8 @@ def judges_events_before_it_learns_them(case: Case) -> None:
 
 
 def learns_as_without_events(case: Case) -> None:
-    """Events change no bit of the learned state or its reports. A portfolio follows verdicts."""
+    """Events change no bit of the learned state or its reports."""
     learner, other = case.make(), case.make()
-    if isinstance(learner, Portfolio):
-        return
     for message in lists(case):
         found, wanted = learner.learn(message), other.learn(alone(message))
         for name in LEARNED:
@@ -136,7 +133,7 @@ def cuts_between_events_as_it_likes(case: Case) -> None:
 
 
 def counts_apart_what_began_earlier(case: Case) -> None:
-    """Rows of event 0 are judged like all others and marked as split. They move no weights of a portfolio."""
+    """Rows of event 0 are judged like all others and marked as split."""
     learner, other = case.make(), case.make()
     for message in lists(case):
         assert message.events is not None
@@ -144,8 +141,6 @@ def counts_apart_what_began_earlier(case: Case) -> None:
         found, wanted = learner.learn(earlier), other.learn(message)
         np.testing.assert_array_equal(found.split, earlier.events == 0)
         assert not wanted.split.any()
-        if isinstance(learner, Portfolio):
-            continue
         wanted.split[:] = found.split
         assert digest_of_outcomes(found) == digest_of_outcomes(wanted)
         assert digest(learner.state()) == digest(other.state())
@@ -162,8 +157,7 @@ def counts_apart_what_follows_the_other_kind(case: Case) -> None:
             (knows and learner.algorithm != "euclidean/1") or message.kind is Kind.PAIR
         )
         assert found.split.any() == found.split.all()
-        if not isinstance(learner, Portfolio):
-            assert (found.mistake == wanted.mistake).all()
+        assert (found.mistake == wanted.mistake).all()
 
 
 def continues_within_events(case: Case) -> None:

@@ -84,9 +84,6 @@ LONG: Final = (
     "tests/learners/test_sors.py",
     "tests/learners/test_oahu.py::test_every_gradient_is_a_finite_difference",
     "tests/learners/test_omdml.py",
-    # The portfolio has all of them for members.
-    "tests/learners/test_portfolio.py",
-    "tests/learners/test_portfolio_views.py",
     "tests/learners/test_rank_one.py",
     "tests/learners/test_oasis.py::test_utilised_means_other_bits_and_the_converse",
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
@@ -99,7 +96,6 @@ LONG: Final = (
     "tests/learners/test_events.py::test_events_need_no_other_machine_code",
     "tests/learners/test_events.py::test_long_events_are_judged_by_the_model_before_them",
     "tests/learners/test_export_onnx.py::test_networks_of_oahu",
-    "tests/learners/test_export_onnx.py::test_a_portfolio_has_members_that_the_arrays_have_not",
     "tests/learners/test_kernels.py::test_overflow_is_rejected_and_leaves_the_map",
     "tests/learners/test_lego.py::test_auto_is_decided_by_dimension_alone",
     "tests/learners/test_lego.py::test_warm_up_leaves_nothing_to_compile",
@@ -208,8 +204,8 @@ LONG: Final = (
 #: closure; of the commands that wait for a broker that does not answer all but one; what compiles for long.
 LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
-    r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_as_they_say\[closure\]"
-    r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|omdml|portfolio)"
+    r"|_left_to_compile\[(closure|clicks)\]|_as_they_say\[closure\]"
+    r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|omdml)"
     r"|_published_unit_goes_on_as_it_was\[(?!opml\]|copml\]|oasis\])|_needs_no_ceiling\[(?!1-0.0001-float64-seq)"
     r"|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001|_runs\[docs/learning.md:2"
     r"|steps_are_those_of_the_formulas\[(?!3-24-dot|2-100-512-none)"
@@ -233,7 +229,6 @@ LONG_KINDS: Final = (
     "omdml",
     "omks",
     "pola",
-    "portfolio",
     "rdml",
     "soml-da",
     "soml-tg",

@@ -26,7 +26,7 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
     from kinstream.learners import registry as learners
     from kinstream.learners.held_out.compiling import compile_held_out
     from kinstream.learners.shared.one_modality import DTYPES
-    from kinstream.learners.warm_up import parts
+    from kinstream.learners.warm_up import part
     from kinstream.learners.warm_up import warm_up as compile_learner
     from kinstream.processors.registry import names as builders
     from kinstream.processors.warm_up import COMPILED
@@ -43,7 +43,9 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
     ours = [kind for kind in kinds or learners.names() if kind in learners.names()]
     others = [kind for kind in (*COMPILED, SEARCH) if not kinds or kind in kinds]
     if jobs != 1:
-        wanted = [part for one in types for kind in ours for part in parts(kind, {"dtype": one})]
+        wanted = [
+            found for one in types for kind in ours if (found := part(kind, {"dtype": one})) is not None
+        ]
         compile_together([*wanted, *((kind, None) for kind in others)], jobs)
     if ours:
         compile_held_out()

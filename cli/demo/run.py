@@ -21,7 +21,7 @@ from kinstream.cli.local.metrics_pages import Numbers, read_pages
 from kinstream.cli.local.system import LocalSystem, Process, stop_on_signals
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.views.tables import for_a_person
-from kinstream.learners.warm_up import parts
+from kinstream.learners.warm_up import part
 from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import Settings, load
 
@@ -78,7 +78,9 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     roles = [("builder", name) for name in settings.builders]
     roles += [("learner", name) for name in settings.learners]
     tasks = [agent_spec(settings, role, name).warm_up for role, name in roles]
-    wanted = [part for one in settings.learners.values() for part in parts(one.kind, one.arguments())]
+    wanted = [
+        found for one in settings.learners.values() if (found := part(one.kind, one.arguments())) is not None
+    ]
     failed: list[BaseException] = []
 
     def compile_all() -> None:

@@ -16,8 +16,7 @@ from kinstream.streams.extras import installed
 from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
 from kinstream.streams.spelling import meant
 
-#: An error of a constructor begins with the name of its setting, after the member that the setting belongs to.
-_MEMBER: Final = re.compile(r"members\.([^.:\s]+): (.*)", re.DOTALL)
+#: An error of a constructor begins with the name of its setting.
 _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 
@@ -58,17 +57,12 @@ def _section_faults(
         if kind is None:
             yield found.fault((*path, "kind"), f"is missing{_others(found, path, registry.names())}")
         return
-    if kind not in registry.names():
-        hint = meant([kind], registry.names()) or f"; there are {', '.join(registry.names())}"
-        text = f"no {path[0].removesuffix('s')} is called {kind!r}{hint}"
-        yield found.fault((*path, "kind"), text)
-        return
     own = set(names(model))
     arguments = {key: value for key, value in section.items() if key not in own}
     try:
         known = registry.settings_of(kind)
     except SettingsError as error:
-        # A learner of another distribution that cannot be imported.
+        # It is unknown or was removed, or is of another distribution and cannot be imported.
         yield found.fault((*path, "kind"), str(error))
         return
     for key in [key for key in arguments if key not in known]:
@@ -102,21 +96,7 @@ def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) 
             text = f"cannot be used as it is set: {error}"
         else:
             return
-        members = left.get("members")
-        if (inner := _MEMBER.match(text)) and isinstance(members, dict) and inner[1] in members:
-            member, text = inner[1], inner[2]
-            own = members[member]
-            about = _ABOUT.match(text)
-            if about and isinstance(own, dict) and about[1] in own:
-                own = {key: value for key, value in own.items() if key != about[1]}
-                left["members"] = {**members, member: own}
-                yield ("members", member, about[1]), about[2]
-                continue
-            yield ("members", member), text
-            left["members"] = {key: value for key, value in members.items() if key != member}
-            if not left["members"]:
-                return
-        elif (about := _ABOUT.match(text)) and about[1] in left:
+        if (about := _ABOUT.match(text)) and about[1] in left:
             del left[about[1]]
             yield (about[1],), about[2]
         else:

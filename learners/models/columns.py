@@ -28,7 +28,7 @@ def best_columns(learner: Learner, rank: int) -> Rows:
     """Orthonormal rows (min(rank, k), k): the directions of `transform`, of k columns, in which the metric varies most.
 
     Of linear maps, features count by their spread, as far as the scaler knows it, and as if they did not depend on each
-    other. Mixtures and portfolios have vectors of the stream in their state, and those decide. OAHU has none: normal
+    other. Mixtures have vectors of the stream in their state, and those decide. OAHU has none: normal
     draws with the spread of each feature decide, the same in every call.
 
     Parameters

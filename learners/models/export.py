@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
 from kinstream.learners.composite import Composite
-from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.registry import create_in
@@ -33,10 +32,8 @@ FORMATS: Final = ("npz", "safetensors", "onnx")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
 ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
 
-PARTS: Final = "z = (x - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
-PARTS_ADDED: Final = "z = (x - shift) * factor; then all `parts` added up: docs/mixture.md"
-PARTS_UNIT: Final = "z = (x / |x| - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
-#: After either, of an export with fewer columns.
+PARTS: Final = "z = (x - shift) * factor; then all `parts` added up: docs/mixture.md"
+#: After it, of an export with fewer columns.
 KEPT: Final = "; then @ keep.T"
 
 RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
@@ -73,7 +70,7 @@ class Export:
         with numpy, and queries a store of unchanged items by the cosine or dot `product`. Of a smaller rank k it has
         `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner product
         ranks. Other learners of a similarity also have `query_map` if they do not scale items.
-        A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`, and `keep` (r, k)
+        A mixture has no single map, but the parts that metadata lists under `parts`, and `keep` (r, k)
         if fewer columns were asked for.
     metadata : texts by name.
     """
@@ -207,9 +204,7 @@ def export(
     elif isinstance(learner, Composite):
         arrays, listed = learner.exported()
         scaler = _left_over(learner.scaler)
-        use = PARTS if scaler == "none" else PARTS_UNIT
-        if isinstance(learner, Mixture):
-            use = PARTS_ADDED
+        use = PARTS
         if rank is not None:
             arrays["keep"] = best_columns(learner, rank)
             use += KEPT

@@ -14,8 +14,6 @@ from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.onnx_graph import Graph, Value
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.network import OAHUNetwork
-from kinstream.learners.portfolio.learner import Portfolio
-from kinstream.learners.portfolio.members import Member
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.several_modalities import MultiModal
@@ -36,7 +34,7 @@ def encode_onnx(learner: Learner, metadata: dict[str, str], rank: int | None = N
 
     Parameters
     ----------
-    learner : a linear map, OAHU, a portfolio of such members, a mixture, or one of these for each modality.
+    learner : a linear map, OAHU, a mixture, or one of these for each modality.
     metadata : texts by name.
     rank : columns of the output at most: see `best_columns`. None for as many as there are.
 
@@ -76,8 +74,6 @@ def encode_onnx(learner: Learner, metadata: dict[str, str], rank: int | None = N
 def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
     """Raw features under a learner of one modality."""
     z = graph.cast(_scaled(graph, learner.scaler, learner.affine(), graph.cast(x, "float64")), learner.dtype)
-    if isinstance(learner, Portfolio):
-        return _portfolio(graph, learner, z)
     if isinstance(learner, Mixture):
         return _mixture(graph, learner, z)
     if isinstance(learner, OAHU):
@@ -175,22 +171,7 @@ def _embedded(graph: Graph, network: OAHUNetwork, h: Value) -> list[Value]:
     return found
 
 
-# ---- portfolios -------------------------------------------------------------------------------------------------
-
-
-def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
-    try:
-        metric = learner.metric
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
-    wide, parts = graph.cast(z, "float64"), []
-    for view, matrix in metric.maps.items():
-        seen = wide if view == "plain" else graph.directions(wide)
-        parts.append(graph.mapped(seen, matrix.T))
-    for member, factor in metric.others:
-        part = graph.cast(_member(graph, member, z), "float64")
-        parts.append(graph.with_constant("Mul", part, [[factor]]))
-    return graph.cast(graph.beside(parts), learner.dtype)
+# ---- mixtures ---------------------------------------------------------------------------------------------------
 
 
 def _mixture(graph: Graph, learner: Mixture, z: Value) -> Value:
@@ -205,9 +186,3 @@ def _mixture(graph: Graph, learner: Mixture, z: Value) -> Value:
             seen = graph.directions(graph.with_constant("Mul", moved, view.factor[None, :]), view.least)
         parts.append(graph.mapped(seen, matrix.T))
     return graph.cast(graph.added(parts), learner.dtype)
-
-
-def _member(graph: Graph, member: Member, z: Value) -> Value:
-    if not isinstance(member.learner, OAHU):
-        raise SettingsError(f"{member.learner.algorithm} (members.{member.name}) has no export")
-    return _single(graph, member.learner, z)

@@ -1,4 +1,4 @@
 """OAHU: the learner, its network, its three ways of learning, and the votes of its layers.
 
-No other learner imports its parts, except the portfolio for its metric.
+No other learner imports its parts.
 """

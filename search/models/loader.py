@@ -146,7 +146,7 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Learner:
 def anywhere(arguments: dict[str, Any]) -> dict[str, Any]:
     """Hyper-parameters that let a model learned with torch, perhaps on a GPU, be used without them.
 
-    Only OAHU has these, alone, as the base of a fusion or as a member of a portfolio.
+    Only OAHU has these, alone or as the base of a fusion.
     """
     found = {key: anywhere(value) if isinstance(value, dict) else value for key, value in arguments.items()}
     return found | {key: usual for key, usual in _ELSEWHERE.items() if isinstance(found.get(key), str)}

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kinstream.learners.one_modality.soml_da import SOMLDA as SOMLDA
     from kinstream.learners.one_modality.soml_tg import SOMLTG as SOMLTG
     from kinstream.learners.one_modality.sors import SORS as SORS
-    from kinstream.learners.portfolio.learner import Portfolio as Portfolio
     from kinstream.learners.several_modalities.fusion import Fusion as Fusion
     from kinstream.learners.several_modalities.lomdml import LOMDML as LOMDML
     from kinstream.learners.several_modalities.omdl_lr import OMDLLR as OMDLLR
@@ -92,7 +91,6 @@ _MODULES: Final = {
     "open_source": "producers.labelled.sources",
     "OPML": "learners.one_modality.opml",
     "POLA": "learners.one_modality.pola",
-    "Portfolio": "learners.portfolio.learner",
     "QueryAdapter": "search.queries.adapter",
     "QueryModel": "search.queries.model",
     "RCA": "learners.baselines.rca",

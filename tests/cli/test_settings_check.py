@@ -93,14 +93,9 @@ def test_a_sink_may_name_a_space_of_other_settings_where_there_are_none(tmp_path
             "generation?",
         ),
         (
-            "[learners.a]\nkind = 'portfolio'\nfrom = ['one-pass']\n[learners.a.members.m]\nkind = 'opml'\ngama = 1",
-            "[learners.a.members.m]",
-            "did you mean gamma?",
-        ),
-        (
-            "[learners.a]\nkind = 'portfolio'\nfrom = ['one-pass']\n[learners.a.members.m]\nkind = 'ompl'",
-            "[learners.a.members.m]",
-            "did you mean opml?",
+            "[learners.a]\nkind = 'portfolio'\nfrom = ['one-pass']\nfloor = 2",
+            "[learners.a] kind",
+            "the learner 'portfolio' was removed: use 'mixture' in a new generation",
         ),
         (
             "[search.spaces.s]\nlearner = 'opml'\nindx = 'exact'",
@@ -160,10 +155,6 @@ def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(
         ("[learners.a]\nkind = 'opml'\nfrom = [3]", "[learners.a] from: must be a list of names, not 3"),
         ("[learners.a]\nkind = 'opml'\nfrom = ['one-pass']\ngamma = -1", "[learners.a] gamma: must be"),
         ("[builders.b]\nkind = 'closure'\nemit = 'all'", "[builders.b] emit: must be one of"),
-        (
-            "[learners.a]\nkind = 'portfolio'\nfrom = ['one-pass']\n[learners.a.members.opml]\ngamma = -1",
-            "[learners.a.members.opml] gamma: must be",
-        ),
         (
             "[builders.p]\nkind = 'closure'\nemit = 'pairs'\n[learners.a]\nkind = 'opml'\nfrom = ['p']",
             "[learners.a]: (opml) learns from triplets",
@@ -242,13 +233,6 @@ scaler = "zscor"
 [learners.b]
 kind = "ompl"
 from = ["one-pass"]
-[learners.c]
-kind = "portfolio"
-from = ["one-pass"]
-floor = 2
-[learners.c.members.m]
-kind = "opml"
-gamma = 0
 [search.spaces.s]
 learner = "a"
 indx = "exact"
@@ -264,12 +248,10 @@ indx = "exact"
         "[learners.a] gamma",
         "[learners.a] scaler",
         "[learners.b] kind",
-        "[learners.c] floor",
-        "[learners.c.members.m] gamma",
         "[search.spaces.s] indx",
     ):
         assert f"kinstream.toml, {place}: " in told, place
-    assert told.startswith("the settings have 12 faults:\n  - ") and told.count("\n") == 12
+    assert told.startswith("the settings have 10 faults:\n  - ") and told.count("\n") == 10
 
 
 @pytest.mark.parametrize(

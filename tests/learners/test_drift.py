@@ -95,13 +95,11 @@ def test_pieces_and_a_restored_state_give_the_same() -> None:
     assert digest(again.state()) == digest(whole.state())
 
 
-@pytest.mark.parametrize("kind", ["mixture", "portfolio"])
-def test_a_learner_begins_anew_and_pieces_of_the_log_end_in_the_same_bits(kind: str) -> None:
+def test_a_mixture_begins_anew_and_pieces_of_the_log_end_in_the_same_bits() -> None:
     draw = np.random.default_rng(3)
     X = np.concatenate([rows(700, 4), rows(500, 5) @ draw.normal(size=(D, D)).astype(np.float32)])
     index = np.arange(len(X)).reshape(-1, EACH)
-    settings: dict[str, Any] = {} if kind == "mixture" else {"members": {"opml": {"kind": "opml"}}}
-    one, two, restored = (cast(Any, create(kind, **settings)) for _ in range(3))
+    one, two, restored = (cast(Any, create("mixture")) for _ in range(3))
     counts = one.learn(block(X, index)).counts()
     for start in range(0, len(index), 77):
         two.learn(block(X, index[start : start + 77]))
@@ -114,8 +112,7 @@ def test_a_learner_begins_anew_and_pieces_of_the_log_end_in_the_same_bits(kind: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["permuted", "rotated"])
-@pytest.mark.parametrize("kind", ["mixture", "portfolio"])
-def test_features_that_change_are_learned_as_by_a_new_learner(kind: str, way: str) -> None:
+def test_features_that_change_are_learned_as_by_a_new_learner(way: str) -> None:
     """5-NN errors of 2,000 triplets after the change; means of three halves."""
     for name, load in SETS.items():
         errors = []
@@ -125,7 +122,7 @@ def test_features_that_change_are_learned_as_by_a_new_learner(kind: str, way: st
             order = draw.permutation(len(y))
             X, y, half = X[order], y[order], len(y) // 2
             Z = changed(X, way, draw)
-            old, new = (cast(Any, create(kind)) for _ in range(2))
+            old, new = (cast(Any, create("mixture")) for _ in range(2))
             learn(old, of_labels(X[:half], y[:half], 3000, seed))
             for learner in (old, new):
                 learn(learner, of_labels(Z[:half], y[:half], 2000, seed + 10))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from kinstream.learners import kernels
 from kinstream.learners.base import Learner, Outcomes
@@ -188,25 +187,6 @@ def test_targets_of_blocks_are_those_before_the_event() -> None:
     assert differs > 0
 
 
-@pytest.mark.long
-def test_the_looks_of_a_portfolio_do_not_cut_an_event() -> None:
-    """A look at hubs is due at the 32nd constraint, within the fourth list: its verdicts stay those before the list."""
-    make: dict[str, Any] = {"warm_up": 20, "dtype": "float64", "members": {"opml": {"gamma": 0.05}}}
-    learner, other = create("portfolio", **make), create("portfolio", **make)
-    message = lists(1, 5, 60, likeness=0.6)
-    found = learner.learn(message)
-    wanted: NDArray[np.float64] = np.full(len(message), np.nan)
-    for number in range(60):
-        rows = slice(9 * number, 9 * number + 9)
-        state = other.state()
-        for t in range(rows.start, rows.stop):
-            single = create("portfolio", **make)
-            single.restore(state)
-            wanted[t] = single.learn(replace(rows_of(message, slice(t, t + 1)), events=None)).margin[0]
-        other.learn(message.take(rows))
-    np.testing.assert_allclose(found.margin, wanted, rtol=1e-6, atol=1e-9)
-
-
 def _signatures() -> int:
     """How often kernels have been compiled."""
     names = [one.name for one in walk_packages(kernels.__path__, f"{kernels.__name__}.")]
@@ -215,7 +195,7 @@ def _signatures() -> int:
     return sum(len(f.signatures) for f in found.values())
 
 
-@pytest.mark.parametrize("kind", ["opml", "lego", "oahu", "mdml", "pola", "sors", "portfolio"])
+@pytest.mark.parametrize("kind", ["opml", "lego", "oahu", "mdml", "pola", "sors", "mixture"])
 def test_events_need_no_other_machine_code(kind: str) -> None:
     """What is compiled before a worker takes part is all that a record needs, with events or without."""
     warm_up(kind, {})

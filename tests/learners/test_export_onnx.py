@@ -122,7 +122,7 @@ def test_every_learner_has_the_form_or_says_that_it_has_none(case: Case) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scaler", ["none", "unit", "zscore", "minmax"])
-@pytest.mark.parametrize("kind", ["opml", "oasis", "oahu", "portfolio", "lomdml", "fusion"])
+@pytest.mark.parametrize("kind", ["opml", "oasis", "oahu", "lomdml", "fusion"])
 def test_the_scaler_is_within(kind: str, scaler: str, dtype: str) -> None:
     own: dict[str, Any] = {"dtype": dtype, "warm_up": 40}
     if kind == "fusion":
@@ -132,7 +132,7 @@ def test_the_scaler_is_within(kind: str, scaler: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("scaler", ["unit", "zscore"])
 @pytest.mark.parametrize("how", ["concatenate", "uniform", "best"])
-@pytest.mark.parametrize("base", ["opml", "oahu", "portfolio"])
+@pytest.mark.parametrize("base", ["opml", "oahu"])
 def test_a_fusion_has_an_input_for_each_modality_that_measures(base: str, how: str, scaler: str) -> None:
     learner = learned("fusion", base=base, how=how, scaler=scaler, settings={"warm_up": 40})
     check(learner)
@@ -157,9 +157,7 @@ def test_networks_of_oahu(settings: dict[str, Any], dtype: str) -> None:
     check(learned("oahu", hidden=12, embedding=6, dtype=dtype, **settings))
 
 
-@pytest.mark.parametrize(
-    "kind", ["opml", "mixture", "fusion", "oahu", pytest.param("portfolio", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("kind", ["opml", "mixture", "fusion", "oahu"])
 def test_a_smaller_rank_keeps_some_directions_of_the_output(kind: str) -> None:
     learner = learned(kind, **({"scaler": "zscore"} if kind == "oahu" else {}))
     X = features(learner, 24)
@@ -167,23 +165,6 @@ def test_a_smaller_rank_keeps_some_directions_of_the_output(kind: str) -> None:
     found = run(encode_onnx(learner, {}, 2), X)
     np.testing.assert_allclose(found, wanted, atol=1e-3 * float(np.abs(wanted).max()))
     assert run(encode_onnx(learner, {}, 1_000), X).shape == learner.transform(X).shape
-
-
-def test_a_portfolio_has_members_that_the_arrays_have_not() -> None:
-    members = {
-        "oahu": {"hidden": 12, "embedding": 6},
-        "directions": {"kind": "oahu", "hidden": 8, "embedding": 4, "scaler": "unit", "anchors": []},
-        "opml": {"gamma": 0.01},
-    }
-    check(learned("portfolio", members=members, scaler="zscore", warm_up=40))
-    kernel = {"kernel": {"kind": "kernel-lego", "y_similar": 0.2, "y_dissimilar": 1.8}}
-    with pytest.raises(SettingsError, match=r"kernel-lego/1 \(members.kernel\) has no export"):
-        encode_onnx(learned("portfolio", members=kernel, scaler="zscore", warm_up=40), {})
-    waiting = create("portfolio")
-    draw = np.random.default_rng(0)
-    waiting.learn_triplets(*draw.normal(size=(3, 4, 5)))  # type: ignore[attr-defined]
-    with pytest.raises(CheckpointError, match="still scales"):
-        encode_onnx(waiting, {})
 
 
 # ---- the file ---------------------------------------------------------------------------------------------------

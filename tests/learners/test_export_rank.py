@@ -19,8 +19,8 @@ from kinstream.testing.blocks import pair_blocks, triplet_blocks
 
 D = 5
 VERSION = ModelVersion("s", "l", "opml/3", 1, 1, 0, "t", 0, 0, "", "", 0)
-#: Not linear; of the portfolio, of several parts side by side; of the adapter, for queries alone (docs/adapter.md).
-OTHERS = ("adapter", "kernel-lego", "oahu", "omdl-lr-like", "omks", "portfolio")
+#: Not linear; of the adapter, for queries alone (docs/adapter.md).
+OTHERS = ("adapter", "kernel-lego", "oahu", "omdl-lr-like", "omks")
 
 
 def learned(kind: str, **settings: Any) -> Any:
@@ -158,7 +158,7 @@ def test_what_has_several_parts_is_written_with_fewer_columns_as_well(kind: str)
 
 @pytest.mark.parametrize(
     ("kind", "scaler"),
-    [("oahu", "zscore"), ("oahu", "minmax"), pytest.param("portfolio", "none", marks=pytest.mark.long)],
+    [("oahu", "zscore"), ("oahu", "minmax")],
 )
 def test_the_directions_of_networks_are_found_from_vectors(kind: str, scaler: str) -> None:
     learner, X = of_several_parts(kind, scaler=scaler)
@@ -177,7 +177,7 @@ def test_a_network_that_knows_nothing_of_its_features_says_so() -> None:
         best_columns(learner, 2)
 
 
-def test_a_portfolio_or_mixture_that_remembers_too_few_vectors_says_so() -> None:
+def test_a_mixture_that_remembers_too_few_vectors_says_so() -> None:
     learner, _ = of_several_parts("mixture")
     with pytest.raises(SettingsError, match=r"remembers \d+ vectors, too few for a rank of 1000000"):
         export(learner, VERSION, {}, 1_000_000)

@@ -15,7 +15,6 @@ import pytest
 from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.kernels.matrices import rank_one
-from kinstream.learners.portfolio.members import USUAL
 from kinstream.learners.registry import has, names
 from kinstream.learners.several_modalities import fusion
 from kinstream.learners.several_modalities.fusion import HOWS
@@ -31,8 +30,8 @@ CHUNK, SHORT = 32, 16
 #: Those that work in chunks of so many, whichever way they take.
 IN_CHUNKS = {"oahu"}
 #: Those that take a step of their model, in numpy, for so many constraints. LDA does so for 32 differences of a kind; a
-#: mixture judges 64 rows, too; and both kinds of several members compare windows of vectors.
-STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "portfolio": 128, "softmax": 16}
+#: mixture judges 64 rows, too; and compares windows of vectors.
+STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "softmax": 16}
 #: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
 SLACK = 4
 
@@ -59,9 +58,7 @@ def steps(learner: Learner, message: ConstraintBlock) -> int:
 
 
 def settings_of(kind: str) -> dict[str, Any]:
-    """A fit of a batch algorithm is no part of a constraint. What works in chunks is looked at alone."""
-    if kind == "portfolio":
-        return {"members": {name: own for name, own in USUAL.items() if own["kind"] not in IN_CHUNKS}}
+    """A fit of a batch algorithm is no part of a constraint."""
     return {"refit_every": 10**9} if has(kind, "refit_every") else {}
 
 
@@ -73,7 +70,6 @@ def takes_no_steps(
     Of what takes a step of its model for every so many constraints, no more than these steps.
     """
     warming, few, many = messages
-    # A portfolio looks at the hubs of its members at powers of 2: none is among those that are counted.
     for message in (warming, many, few, rows_of(few, slice(0, CHUNK))):
         learner.learn(message)
     growth = steps(learner, many) - steps(learner, few)

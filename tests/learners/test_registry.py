@@ -27,6 +27,11 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         create("opml", gama=1.0)
 
 
+def test_a_kind_that_was_removed_names_its_successor() -> None:
+    with pytest.raises(SettingsError, match="'portfolio' was removed: use 'mixture' in a new generation"):
+        create("portfolio", floor=0.5)
+
+
 def test_the_package_and_the_registry_import_no_algorithm() -> None:
     script = (
         "import sys, kinstream.learners.registry; sys.exit(any(m in sys.modules for m in ('numba', 'torch')))"

@@ -233,7 +233,7 @@ def test_a_large_update_comes_in_parts_below_the_limit_of_a_block() -> None:
 
 
 def test_a_kind_without_such_changes_is_refused() -> None:
-    for kind in ("oasis", "pola", "portfolio"):
+    for kind in ("oasis", "pola", "mixture"):
         with pytest.raises(
             SettingsError, match=f"publish_updates: the changes of {kind}.*{', '.join(KINDS)}"
         ):

@@ -18,7 +18,7 @@ from tests.learners.cases import all_cases
 VERSION = ModelVersion("a", "mine", "opml/1", 2, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 THREADS = 4
 #: One case of each kind will do: what threads share does not depend on the data. Those with caches have all of theirs.
-CACHING = ("oasis", "sors", "adasors", "omks", "portfolio", "fusion", "kernel-lego")
+CACHING = ("oasis", "sors", "adasors", "omks", "fusion", "kernel-lego")
 
 
 def chosen() -> list[Case]:

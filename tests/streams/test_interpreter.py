@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from kinstream.learners import registry
-from kinstream.learners.warm_up import parts
+from kinstream.learners.warm_up import part
 from kinstream.processors.warm_up import COMPILED
 
 ROOT = Path(__file__).parents[2]
 #: Not run here: the interpreter needs minutes for each. They call the same kernels, and some of their own.
-SLOW = ("kernel-lego", "mixture", "oahu", "omdl-lr-like", "portfolio")
+SLOW = ("kernel-lego", "mixture", "oahu", "omdl-lr-like")
 #: Learns from triplets of its own, and saves distances of the model; then every kernel of the builders runs once.
 SCRIPT = """
 import sys, warnings
@@ -83,6 +83,6 @@ def test_the_interpreter_runs_kernels_with_the_same_result_to_rounding(tmp_path:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_interpreter_runs_kernels_of_all_other_kinds_and_of_builders(tmp_path: Path) -> None:
-    found = [kind for kind in registry.names() if parts(kind) and kind not in SLOW]
+    found = [kind for kind in registry.names() if part(kind) and kind not in SLOW]
     assert len(found) > 20
     check(found, tmp_path, *COMPILED)

@@ -1,1 +1,1 @@
-"""The loops of models that weigh several metrics: OAHU and the portfolio."""
+"""The loops of models that weigh several metrics: OAHU and the mixture."""

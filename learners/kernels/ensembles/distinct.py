@@ -1,16 +1,11 @@
-"""Counts the distinct vectors of a stream in a fixed number of bits."""
+"""Hashes of vectors, by which distinct ones are told apart."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.shared import set_bit
 from kinstream.streams.compute.compiled import compiled
-
-Bits = NDArray[np.uint8]
 
 
 @compiled
@@ -43,43 +38,3 @@ def hashes(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def _mixed(h: np.uint64, word: np.uint32) -> np.uint64:
     h = (h ^ np.uint64(word)) * np.uint64(0x9E3779B97F4A7C15)
     return h ^ (h >> np.uint64(29))
-
-
-@compiled
-def views(
-    rows: NDArray[np.uint64],
-    index: NDArray[Any],
-    counted: NDArray[np.bool_],
-    bits: Bits,
-    tally: NDArray[np.int64],
-    found: NDArray[np.float64],
-) -> None:
-    """Fill in found (m,): before each constraint, the average number of views of a vector; then count the constraint.
-
-    The number of distinct vectors is -M ln(1 - b / M), with b of M bits set (linear counting); once all are set it is
-    unbounded, and the result is 0.
-
-    Parameters
-    ----------
-    rows : (n,) hashes of the table.
-    index : (m, k) rows of the table in each constraint.
-    counted : (m,) whether a constraint counts.
-    bits : (M / 8,), changed in place.
-    tally : (2,) number of set bits, and of vectors seen, including repeats; changed in place.
-    """
-    M = 8 * len(bits)
-    for t in range(len(index)):
-        found[t] = mean_views(M, tally[0], tally[1])
-        if not counted[t]:
-            continue
-        for j in range(index.shape[1]):
-            tally[0] += set_bit(bits, rows[index[t, j]])
-        tally[1] += index.shape[1]
-
-
-@compiled
-def mean_views(M: int, ones: int, seen: int) -> float:
-    """The average number of views of a vector."""
-    if ones == 0 or ones >= M:
-        return 0.0
-    return float(seen / (-M * np.log(1.0 - ones / M)))

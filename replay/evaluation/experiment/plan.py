@@ -27,7 +27,7 @@ MEASURES: Final = ("classification", "verification", "retrieval")
 #: Families of metrics, the simplest first; batch learners are only for comparison.
 FAMILIES: Final = ("un-learned", "single", "ensemble", "batch")
 #: Kinds of learners that consist of others.
-ENSEMBLES: Final = frozenset({"fusion", "mixture", "oahu", "portfolio"})
+ENSEMBLES: Final = frozenset({"fusion", "mixture", "oahu"})
 
 
 @dataclass(frozen=True)

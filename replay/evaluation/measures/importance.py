@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.mixture.learner import Mixture
-from kinstream.learners.portfolio.learner import Portfolio
-from kinstream.learners.portfolio.metric import seen
 from kinstream.streams.errors import CheckpointError, SettingsError
 
 Features = NDArray[np.floating[Any]]
@@ -71,9 +69,6 @@ def coordinates(model: Any, X: Features) -> Parts | None:
             # The parts are added up, so they are one map of all their coordinates.
             views, maps = zip(*model.metric, strict=True)
             return [(np.concatenate([view.apply(Z) for view in views], axis=1), np.concatenate(maps, axis=1))]
-        if isinstance(model, Portfolio):
-            metric = model.metric
-            return None if metric.others else [(seen(view, Z), map_) for view, map_ in metric.maps.items()]
     except (CheckpointError, ValueError):
         # It is in its warm-up, and is Euclidean distance until its end.
         return [(Z, np.eye(Z.shape[1]))]
