@@ -63,13 +63,22 @@ def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
             f"{one.wins}:{one.losses}",
             f"{one.share:.3f} ({one.low:.3f} to {one.high:.3f})",
             f"{one.log_e_for:.2f}, {one.log_e_against:.2f} of {one.needed:.2f}",
+            f"{one.tail['tail_wins']:.0f}:{one.tail['tail_losses']:.0f}",
+            f"{one.tail['tail_log_e']:.2f} of {one.tail['tail_log_e_needed']:.2f}",
         )
         for one in found
     ]
-    echo_table(
-        ("SPACE", "SERVING", "CHALLENGER", "LISTS", "VOTES", "WON:LOST", "SHARE WON", "LOG E FOR, AGAINST"),
-        rows,
+    columns = (
+        "SPACE",
+        "SERVING",
+        "CHALLENGER",
+        "LISTS",
+        "VOTES",
+        "WON:LOST",
+        "SHARE WON",
+        "LOG E FOR, AGAINST",
     )
+    echo_table((*columns, "TAIL WON:LOST", "TAIL LOG E"), rows)
     for one in found:
         _show_decisions(one)
     if found:

@@ -94,7 +94,9 @@ class Drafting:
                 continue  # one of them has a change that the other is about to get
             names = decided.version, _version(other.standing)
             lists = {
-                row: self.drafts.shown((names[0], answer.names[row]), (names[1], other.names[place]), k)
+                row: self.drafts.shown(
+                    (names[0], answer.names[row]), (names[1], other.names[place]), k, decided.newest
+                )
                 for place, row in enumerate(rows)
             }
             return DraftedAnswer(answer, decided, lists, other.standing)

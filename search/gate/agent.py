@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final, cast
 
 from kinstream.search.exposure.lists import served
-from kinstream.search.gate.core import ALGORITHM, Decision, List, Options, SpaceGate
+from kinstream.search.gate.core import ALGORITHM, SpaceGate
 from kinstream.search.gate.limits import LEFT_OUT
 from kinstream.search.gate.metrics import Board, GateCollector
+from kinstream.search.gate.values import Decision, List, Options
+from kinstream.search.interleaving.hashing import hash_of, hash_of_bytes
 from kinstream.search.interleaving.impression import PREFIX, Keys, keys_of
 from kinstream.streams.agents.letter import redriven_reason
 from kinstream.streams.agents.machine import Machine, Place
@@ -166,12 +168,17 @@ class GateMachine(Machine):
     def _drafted(
         self, name: str, record: Click | ClickBlock, message: Message, rows: set[int] | None = None
     ) -> None:
-        """Take the drafted lists of a record, or those of them with these rows, which come again."""
+        """Take the drafted lists of a record, or those of them with these rows, which come again. Note the others."""
         # What was refused for its time or its key has passed no limit yet.
         vouched = redriven_reason(message) in (None, *LEFT_OUT)
         left_out: dict[Reason, list[tuple[List, range]]] = {}
-        for one, places in drafted(record):
+        deleted = self._deleted(name)
+        for one, places in returned(record):
             if rows is not None and not rows.intersection(places):
+                continue
+            if not one.list_id.startswith(PREFIX):
+                if rows is None and not deleted:
+                    self._gate(name).tail.note(one)
                 continue
             gate = self._gate(name)
             self._emit(name, message, gate.take(one, message.timestamp_ms, rows is not None, vouched))
@@ -243,26 +250,37 @@ class GateMachine(Machine):
         self._board.drop(self.place.partition)
 
 
-def drafted(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
-    """The lists of a record whose id says that they were drafted, and the numbers of their impressions."""
+def returned(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
+    """The lists of a record, and the numbers of their impressions."""
     if isinstance(record, Click):
-        if record.list_id.startswith(PREFIX):
-            clicked = tuple(c.item for c in record.clicks)
-            one = List(record.list_id, clicked, record.session, record.user, record.address)
-            yield one, range(len(record.items))
+        clicked = tuple(c.item for c in record.clicks)
+        query = _query([table.vectors.tobytes() for table in record.query_vector], record.query_item)
+        yield (
+            List(record.list_id, clicked, record.session, record.user, record.address, query),
+            range(len(record.items)),
+        )
         return
     for number, list_id in enumerate(record.list_ids):
-        if list_id.startswith(PREFIX):
-            shown = record.clicked
-            mine = shown[(shown >= record.starts[number]) & (shown < record.starts[number + 1])]
-            one = List(
-                list_id,
-                tuple(record.ids[record.item[n]] for n in mine),
-                _actor(record, record.session[number]),
-                _actor(record, record.user[number]),
-                None if record.address is None else _actor(record, record.address[number]),
-            )
-            yield one, range(int(record.starts[number]), int(record.starts[number + 1]))
+        shown = record.clicked
+        mine = shown[(shown >= record.starts[number]) & (shown < record.starts[number + 1])]
+        row, item = int(record.query_row[number]), int(record.query[number])
+        vectors = [table.vectors[row].tobytes() for table in record.query_vectors] if row >= 0 else []
+        one = List(
+            list_id,
+            tuple(record.ids[record.item[n]] for n in mine),
+            _actor(record, record.session[number]),
+            _actor(record, record.user[number]),
+            None if record.address is None else _actor(record, record.address[number]),
+            _query(vectors, record.ids[item] if item >= 0 else None),
+        )
+        yield one, range(int(record.starts[number]), int(record.starts[number + 1]))
+
+
+def _query(vectors: list[bytes], item: str | None) -> int | None:
+    """What tells a query from others: its vectors, or its item; None if it has neither."""
+    if vectors:
+        return hash_of_bytes(b"".join(vectors))
+    return None if item is None else hash_of(item)
 
 
 def _detail(reason: Reason, lists: list[List]) -> str:

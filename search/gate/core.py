@@ -2,9 +2,9 @@
 
 The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
-challenger is shown to be better, also without the best `bought_votes` votes that there can be, or worse, from
-`min_sessions` lists on, or as soon as `max_sessions` lists would hardly show that it is better. A version that has lost
-never comes back.
+challenger is shown to be better, also without the best `bought_votes` votes that there can be, and to lose little where
+queries do not come again; or worse; from `min_sessions` lists on, or as soon as `max_sessions` lists would hardly show
+it; or when the learner has moved on while nothing is decided. A version that has lost never comes back.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict
+from typing import Any, Final
 
 from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
 from kinstream.search.gate.limits import LEFT_OUT, Actors, Kind, Limits
 from kinstream.search.gate.memory import Entry, Seen, Standing
+from kinstream.search.gate.tail import Tail
+from kinstream.search.gate.values import Decision, Fate, List, Options
 from kinstream.search.gate.votes import Sessions, Votes
-from kinstream.search.interleaving.evidence import Evidence
+from kinstream.search.interleaving.evidence import Evidence, decisive
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
 from kinstream.streams.errors import BadRecord, Reason
@@ -31,42 +32,15 @@ from kinstream.streams.records.message import log_time
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/6"
+ALGORITHM: Final = "gate/7"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 _MINUTE_MS: Final = 60_000
 _EXPOSURE: Final = "exposure."
 _UNCLICKED: Final = "unclicked."
-
-
-class Fate(StrEnum):
-    """What became of a drafted list. The values are labels of metrics.
-
-    The first three are evidence; `shown` is a list that nobody has clicked yet; the others are left out.
-    """
-
-    WON = "won"
-    LOST = "lost"
-    TIED = "tied"
-    SHOWN = "shown"
-    FORGED = "forged"
-    AHEAD = "ahead"
-    LATE = "late"
-    OTHER_EPOCH = "other_epoch"
-    OTHER_PAIR = "other_pair"
-    RETIRED = "retired"
-    PAUSED = "paused"
-    REPEATED = "repeated"
-    CAPPED_USER = "capped_user"
-    CAPPED_SESSION = "capped_session"
-    CAPPED_ADDRESS = "capped_address"
-    CAPPED_ITEM = "capped_item"
-    BURST_USER = "burst_user"
-    BURST_SESSION = "burst_session"
-    BURST_ADDRESS = "burst_address"
-    BURST_ITEM = "burst_item"
-
-
+_TAIL: Final = "tail."
+#: The learner has moved on when its newest model has so many times the steps of the challenger.
+MOVED_ON: Final = 2
 _FATES: Final = {reason: Fate(reason.value.replace("-", "_")) for reason in LEFT_OUT}
 #: Lists that a person may send again when clocks or keys are right.
 _KEPT: Final = {
@@ -74,53 +48,6 @@ _KEPT: Final = {
     Fate.AHEAD: Reason.AHEAD_OF_LOG,
     Fate.LATE: Reason.LATE_LIST,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`[gate.SPACE]`, as far as it shapes decisions: see `kinstream.streams.settings.GateSettings`."""
-
-    error: float = 0.05
-    every_minutes: float = 30.0
-    min_sessions: int = 100
-    max_sessions: int = 2_000
-    bought_votes: float = 10.0
-    user_votes: int = 1
-    address_votes: int = 1
-    late_minutes: float = 60.0
-    per_user: int = 30
-    per_session: int = 10
-    per_address: int = 60
-    per_item: int = 300
-    burst_minutes: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A decision, without its place in the log: see `kinstream.streams.records.gate.GateDecision`."""
-
-    verdict: Verdict
-    reason: str
-    number: int
-    serving: Version
-    before: Version
-    challenger: Version | None
-    pinned: bool
-    impressions: int
-    evidence: Evidence
-    log_e_for: float
-    checks: dict[str, float]
-    floor: Version
-
-
-class List(NamedTuple):
-    """A result list that came back with its clicks."""
-
-    list_id: str
-    clicked: tuple[str, ...]
-    session: str | None
-    user: str | None
-    address: str | None = None
 
 
 class SpaceGate:
@@ -165,6 +92,8 @@ class SpaceGate:
         self._votes = Votes(options.user_votes, options.address_votes)
         #: What the lists of the comparison count together.
         self.sessions = Sessions(Votes(options.user_votes, options.address_votes))
+        #: Queries that do not come again.
+        self.tail = Tail()
         #: Why the list that was taken last does not count, if a person may send it again.
         self.left_out: Reason | None = None
 
@@ -179,6 +108,12 @@ class SpaceGate:
         again : a person has sent a list again that was `left_out`: neither the limits nor its age leave it out.
         vouched : it was left out by a limit, so that person says that it is honest: it counts whole.
         """
+        made = self._take(one, log_ms, again, vouched)
+        if not again:
+            self.tail.note(one)
+        return made
+
+    def _take(self, one: List, log_ms: int, again: bool, vouched: bool) -> list[Decision]:
         self.left_out = None
         self._now_ms = log_time(self._now_ms, log_ms)
         shown = read(self._keys, self._space, one.list_id)
@@ -203,10 +138,11 @@ class SpaceGate:
             made.append(self._end(Verdict.HOLD, "no list of it came back for a whole pause"))
             self._since_ms = self._heard_ms
         if self.challenger is None:
-            if self.pinned or not self._pause_is_over():
+            few = self.tail.learned < self.options.min_learned
+            if self.pinned or few or not self._pause_is_over():
                 self._left_out(Fate.PAUSED)
                 return made
-            made.append(self._challenge(shown.candidate))
+            made.append(self._challenge(shown.candidate, "the newest model when the pause was over"))
         elif shown.candidate != self.challenger:
             self._left_out(Fate.OTHER_PAIR)
             return made
@@ -230,7 +166,11 @@ class SpaceGate:
             # A late one is remembered as long as one that was shown now.
             entry = entry._replace(time_ms=self._now_ms if late else shown.time_ms)
             self._seen.note(key, entry, gone_ms, self._now_ms)
-        return made + self._judge()
+        made += self._judge()
+        if shown.newest is not None and self._moved_on(shown.newest):
+            made.append(self._end(Verdict.HOLD, "the learner has moved on, and nothing was decided"))
+            made.append(self._challenge(shown.newest, "the learner has moved on"))
+        return made
 
     def _count(
         self, one: List, credit: float, clicked: frozenset[int], worth: float, *, limited: bool, whole: bool
@@ -258,6 +198,7 @@ class SpaceGate:
             return Entry(0, Standing.SHOWN, self.sessions.show(actors, whole))
         weight = 1.0 if whole else self._votes.weigh(actors)
         self.evidence = self.evidence.after(credit, weight)
+        self.tail.count(credit, weight, self.tail.comes_again(one))
         self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
         return Entry(0, Standing.COUNTED, self.sessions.click(weight, credit, worth))
 
@@ -281,6 +222,15 @@ class SpaceGate:
     def _abandoned(self) -> bool:
         return self._now_ms - self._heard_ms >= self._pause_ms
 
+    def _moved_on(self, newest: Version) -> bool:
+        """Whether a model should take the challenger's place: of far more steps, while it is far from a promotion."""
+        present = self.challenger
+        if present is None or newest <= present or not self._of_epoch(newest):
+            return False
+        far = newest.generation > present.generation or newest.step >= MOVED_ON * present.step
+        undecided = self.log_e_for < decisive(self.options.error, self.stake) / 2
+        return far and undecided and self.sessions.total >= self.options.min_sessions
+
     @property
     def log_e_for(self) -> float:
         """The log e-value for the challenger, without the votes that may be bought: what decides."""
@@ -296,7 +246,8 @@ class SpaceGate:
         error, most, bought = self.options.error, self.options.max_sessions, self.options.bought_votes
         if self.sessions.total < self.options.min_sessions:
             return []
-        if self.evidence.better(error, self.stake, bought):
+        better, total = self.evidence.better(error, self.stake, bought), self.sessions.total
+        if better and self.tail.passes(error):
             failed = self.shares.failed()
             if failed:
                 return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
@@ -305,15 +256,19 @@ class SpaceGate:
             return [self._end(Verdict.PROMOTE, "users prefer it", self.challenger)]
         if self.evidence.worse(error):
             return [self._end(Verdict.RETIRE, "users prefer the serving model")]
-        if self.evidence.hopeless(self.sessions.total, most, error, self.stake, bought):
+        if self.tail.fails(error):
+            return [self._end(Verdict.RETIRE, "it is worse for queries that do not come again")]
+        if not better and self.evidence.hopeless(total, most, error, self.stake, bought):
             reason = f"after {self.impressions} lists, {most} would hardly show that it is better"
             return [self._end(Verdict.HOLD, reason)]
+        if total >= most:
+            return [self._end(Verdict.HOLD, "it may lose more for queries that do not come again")]
         return []
 
-    def _challenge(self, candidate: Version) -> Decision:
+    def _challenge(self, candidate: Version, reason: str) -> Decision:
         self.challenger = candidate
         self._forget()
-        return self._decide(Verdict.CHALLENGE, "the newest model when the pause was over", self.serving)
+        return self._decide(Verdict.CHALLENGE, reason, self.serving)
 
     def _end(self, verdict: Verdict, reason: str, serving: Version | None = None) -> Decision:
         """End the comparison; without `serving` the same model goes on to serve."""
@@ -324,6 +279,7 @@ class SpaceGate:
         self.stake = self.evidence.stake_after(self.stake) if self.serving == before else 1.0
         self.challenger = None
         made = self._decide(verdict, reason, before)
+        self.tail.end(self.serving != before, self.options.error)
         self._forget()
         return made
 
@@ -338,7 +294,7 @@ class SpaceGate:
     def _decide(self, verdict: Verdict, reason: str, before: Version) -> Decision:
         self._number += 1
         self.verdicts[verdict] += 1
-        counted = {"votes": self.evidence.votes, "sessions": self.sessions.total}
+        counted = {"votes": self.evidence.votes, "sessions": self.sessions.total} | self.tail.measured()
         measured = counted | self.shares.measured() if self.impressions else {}
         made = Decision(
             verdict,
@@ -438,11 +394,13 @@ class SpaceGate:
             "floor": self._floor,
             "number": self._number,
             "times": [self._now_ms, self._since_ms, self._heard_ms],
+            "tail": self.tail.plain(),
         }
         state: State = {"gate": json.dumps(plain)}
         for name, part in self._parts():
             state |= with_prefix(f"{name}.", part.state())
         state |= self._limits.state() | with_prefix(_UNCLICKED, self._unclicked_limits.state())
+        state |= with_prefix(_TAIL, self.tail.state())
         return state | with_prefix(_EXPOSURE, self.exposure.state())
 
     def restore(self, state: State) -> None:
@@ -458,6 +416,7 @@ class SpaceGate:
             part.restore(without_prefix(f"{name}.", state))
         self._limits.restore(state)
         self._unclicked_limits.restore(without_prefix(_UNCLICKED, state))
+        self.tail.restore(without_prefix(_TAIL, state), plain.get("tail"))
         self._restore_exposure(state)
 
     def inherit(self, state: State, load: Any) -> None:
@@ -465,6 +424,7 @@ class SpaceGate:
         plain = json.loads(str(state["gate"]))
         self._take_over(plain)
         self._now_ms, self._since_ms, _ = plain["times"]
+        self.tail.inherit(without_prefix(_TAIL, state), plain.get("tail"))
         self._restore_exposure(state)
 
     def _restore_exposure(self, state: State) -> None:

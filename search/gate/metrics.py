@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from kinstream.search.exposure.counts import Exposed
 from kinstream.search.exposure.metrics import families
 from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.tail import needed
 from kinstream.search.interleaving.evidence import decisive
 
 _SPACE: Final = ("space",)
@@ -32,6 +33,8 @@ class View:
     log_e_for: float
     log_e_against: float
     needed: float
+    tail: dict[str, float]
+    learned: int
     fates: dict[str, int]
     verdicts: dict[str, int]
     exposure: Exposed
@@ -64,6 +67,8 @@ class Board:
             gate.log_e_for,
             gate.evidence.log_e_against,
             decisive(gate.options.error, gate.stake),
+            gate.tail.measured() | {"tail_log_e_needed": needed(gate.options.error)},
+            gate.tail.learned,
             {str(name): count for name, count in gate.fates.items()},
             {str(name): count for name, count in gate.verdicts.items()},
             gate.exposure.exposed(),
@@ -132,6 +137,27 @@ class GateCollector(Collector):
             "The log e-value at which the gate promotes the challenger.",
             labels=_SPACE,
         )
+        tail = GaugeMetricFamily(
+            "kinstream_gate_tail_decided_lists",
+            "Of kinstream_gate_decided_lists, those whose query was not asked before.",
+            labels=("space", "winner"),
+        )
+        tail_evidence = GaugeMetricFamily(
+            "kinstream_gate_tail_log_e_value",
+            "Natural log of the e-value that the challenger loses less than 1 % of all votes at queries that were not "
+            "asked before; the gate promotes at kinstream_gate_tail_log_e_value_needed.",
+            labels=_SPACE,
+        )
+        tail_needed = GaugeMetricFamily(
+            "kinstream_gate_tail_log_e_value_needed",
+            "The log e-value of queries that were not asked before at which the gate promotes the challenger.",
+            labels=_SPACE,
+        )
+        learned = GaugeMetricFamily(
+            "kinstream_gate_learned_lists",
+            "Clicked lists since the space began, drafted or not. There is no challenger before min_learned of them.",
+            labels=_SPACE,
+        )
         share = GaugeMetricFamily(
             "kinstream_gate_share",
             "Share of the queries that are to get a drafted list, by the settings of the gate.",
@@ -156,6 +182,11 @@ class GateCollector(Collector):
                 decided.add_metric([space, winner], wins)
                 evidence.add_metric([space, winner], log_e)
             needed.add_metric([space], view.needed)
+            tail.add_metric([space, "challenger"], view.tail["tail_wins"])
+            tail.add_metric([space, "serving"], view.tail["tail_losses"])
+            tail_evidence.add_metric([space], view.tail["tail_log_e"])
+            tail_needed.add_metric([space], view.tail["tail_log_e_needed"])
+            learned.add_metric([space], view.learned)
         yield from (
             lists,
             decisions,
@@ -167,6 +198,10 @@ class GateCollector(Collector):
             decided,
             evidence,
             needed,
+            tail,
+            tail_evidence,
+            tail_needed,
+            learned,
             share,
             *families({space: view.exposure for space, view in views.items()}),
         )

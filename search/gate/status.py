@@ -8,6 +8,7 @@ from typing import Any
 from kinstream.search.exposure.counts import Exposed
 from kinstream.search.gate.agent import options_of
 from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.tail import needed
 from kinstream.search.interleaving.evidence import decisive, interval
 from kinstream.search.interleaving.impression import keys_of
 from kinstream.streams.agents.space import core_state
@@ -25,6 +26,9 @@ class GateStatus:
     offset : of the checkpoint: the gate has applied all events of the partition before it.
     lists, wins, losses, ties, votes : of the comparison that runs; `votes` is what its clicked lists count together.
     share, low, high : share of the decided lists that the challenger won, with an interval that holds at all looks.
+    tail : of the queries that do not come again: votes, wins, losses, ties, the log e-value that the challenger loses
+        little there, and the one at which it passes.
+    learned : clicked lists since the epoch began.
     log_e_for, log_e_against, needed : the log e-values, for the challenger without the votes that may be bought; and
         the one at which it is promoted.
     fates : records of drafted lists by what became of them, since the epoch began.
@@ -49,6 +53,8 @@ class GateStatus:
     log_e_for: float
     log_e_against: float
     needed: float
+    tail: dict[str, float]
+    learned: int
     checks: dict[str, float]
     fates: dict[str, int]
     decisions: list[dict[str, Any]]
@@ -96,6 +102,8 @@ def read_gates(settings: Settings) -> dict[str, GateStatus]:
                 log_e_for=gate.log_e_for,
                 log_e_against=evidence.log_e_against,
                 needed=decisive(section.error, gate.stake),
+                tail=gate.tail.measured() | {"tail_log_e_needed": needed(section.error)},
+                learned=gate.tail.learned,
                 checks=gate.shares.measured(),
                 fates={str(name): count for name, count in gate.fates.items()},
                 decisions=gate.decided,

@@ -189,7 +189,8 @@ def drafted(
         return None
     ranked = [[hit.id for hit in hits if not math.isnan(hit.similarity)] for hits in (serving, candidate)]
     names = (pair.decided.version, Version(*pair.candidate.name))
-    shown = drafts.shown((names[0], ranked[0]), (names[1], ranked[1]), k)
+    newest = pair.decided.newest
+    shown = drafts.shown((names[0], ranked[0]), (names[1], ranked[1]), k, newest)
     fields = {hit.id: hit for hit in (*candidate, *serving)}
     items = [fields[item]._asdict() | {"similarity": None} for item in shown.items]
     return {"neighbours": items, "list_id": shown.list_id}

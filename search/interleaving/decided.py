@@ -23,6 +23,7 @@ class Decided:
     version : what the newest decision lets serve.
     decision : the newest one; None before the first.
     kept : whether the model that serves outlives the learner's checkpoints.
+    newest : a newer model than the challenger, that could take its place; None without one.
     """
 
     serving: Model | None
@@ -30,6 +31,7 @@ class Decided:
     version: Version = UNADAPTED
     decision: GateDecision | None = None
     kept: bool = True
+    newest: Version | None = None
 
     @property
     def missing(self) -> bool:
@@ -82,8 +84,16 @@ class Deciding:
         if serving is None:
             return Decided(None, (), version, decision, False)
         kept = version == UNADAPTED or self._held.copied(version)
-        self._last = Decided(serving, self._candidates(decision, floor), version, decision, kept)
+        candidates = self._candidates(decision, floor)
+        self._last = Decided(serving, candidates, version, decision, kept, self._newer(decision))
         return self._last
+
+    def _newer(self, decision: GateDecision | None) -> Version | None:
+        """The candidate of this service, if the gate has another challenger, which is older."""
+        present, own = None if decision is None else decision.challenger, self._held.candidate
+        if present is None or own is None or Version(*own.name) <= present:
+            return None
+        return Version(*own.name)
 
     def _candidates(self, decision: GateDecision | None, floor: Version) -> tuple[Model, ...]:
         """The challenger, and a model that may become the challenger."""

@@ -59,10 +59,21 @@ class Drafts:
     def _chosen(self, query: bytes) -> bool:
         return self._keys.chosen(self._space, query, self._share)
 
-    def shown(self, serving: Ranking, candidate: Ranking, k: int) -> Shown:
-        """The list of at most k items that is shown, and its id."""
+    def shown(self, serving: Ranking, candidate: Ranking, k: int, newest: Version | None = None) -> Shown:
+        """The list of at most k items that is shown, and its id.
+
+        Parameters
+        ----------
+        newest : a newer model than the candidate's, if there is one.
+        """
         return show(
-            self._keys, self._space, (serving, candidate), k, time_ms=self._now_ms(), nonce=self._nonce()
+            self._keys,
+            self._space,
+            (serving, candidate),
+            k,
+            time_ms=self._now_ms(),
+            nonce=self._nonce(),
+            newest=newest,
         )
 
 

@@ -7,5 +7,9 @@ import hashlib
 
 def hash_of(text: str) -> int:
     """64 bits of a name."""
-    data = text.encode("utf-8", "surrogatepass")
+    return hash_of_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+def hash_of_bytes(data: bytes) -> int:
+    """64 bits of any bytes."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -34,6 +34,8 @@ _SERVING_EMPTY: Final = 1
 _CANDIDATE_EMPTY: Final = 2
 #: Items may be the pick of both sides. In drafts of earlier versions, a coin decided whose they were.
 _SHARED: Final = 4
+#: A newer model than the candidate follows the two models.
+_NEWEST: Final = 8
 _HEAD: Final = _TIME_BYTES + NONCE_BYTES
 
 
@@ -105,6 +107,7 @@ class Impression:
     empty : the sides whose ranking had no item.
     shared : whether an item that was the best one left of both rankings is the pick of both. In drafts of earlier
         versions a coin decided whose it was.
+    newest : a newer model that the service could have drafted with in the place of the candidate; None without one.
     """
 
     time_ms: int
@@ -115,6 +118,7 @@ class Impression:
     fresh: frozenset[int] = frozenset()
     empty: frozenset[Side] = frozenset()
     shared: bool = True
+    newest: Version | None = None
 
     def outcome(self, space: str, clicked: Iterable[str]) -> tuple[float, frozenset[int]]:
         """The credit of the candidate, as `draft.credit`, and the marks of the shown items among the clicked ones."""
@@ -140,6 +144,7 @@ def show(
     time_ms: int,
     nonce: bytes,
     fresh: Collection[str] = (),
+    newest: Version | None = None,
 ) -> Shown:
     """Draft a list from the serving and the candidate ranking, and give it its id.
 
@@ -149,6 +154,7 @@ def show(
     size : items to show, at most `MAX_ITEMS`.
     nonce : `NONCE_BYTES` random bytes.
     fresh : items that are new in the catalogue.
+    newest : as in `Impression`.
 
     Examples
     --------
@@ -177,6 +183,7 @@ def show(
         draft.picks,
         frozenset(n for n, item in enumerate(draft.items) if item in fresh),
         frozenset(empty),
+        newest=newest,
     )
     return Shown(list_id_of(keys, space, impression, nonce), draft.items)
 
@@ -214,10 +221,10 @@ def _body_of(one: Impression) -> bytes:
         _SERVING_EMPTY * (Side.SERVING in one.empty)
         + _CANDIDATE_EMPTY * (Side.CANDIDATE in one.empty)
         + _SHARED * one.shared
+        + _NEWEST * (one.newest is not None)
     )
-    numbers = b"".join(
-        varint(n) for v in (one.serving, one.candidate) for n in (v.generation, v.epoch + 1, v.step)
-    )
+    models = (one.serving, one.candidate) if one.newest is None else (one.serving, one.candidate, one.newest)
+    numbers = b"".join(varint(n) for v in models for n in (v.generation, v.epoch + 1, v.step))
     count, base = len(one.marks), _base(one.shared)
     picks = sum(pick * base**n for n, pick in enumerate(one.picks))
     fresh = sum(1 << n for n in one.fresh)
@@ -241,10 +248,12 @@ def _sizes(count: int, base: int) -> tuple[int, int]:
 
 def _impression_of(time_ms: int, body: bytes) -> Impression:
     flags, count = body[0], body[1]
-    numbers, at = [], 2
-    for _ in range(6):
-        number, at = read_varint(body, at)
-        numbers.append(number)
+    models, at = [], 2
+    for _ in range(3 if flags & _NEWEST else 2):
+        generation, at = read_varint(body, at)
+        epoch, at = read_varint(body, at)
+        step, at = read_varint(body, at)
+        models.append(Version(generation, epoch - 1, step))
     shared = bool(flags & _SHARED)
     base = _base(shared)
     values = []
@@ -258,11 +267,12 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
     empty = {Side.SERVING: flags & _SERVING_EMPTY, Side.CANDIDATE: flags & _CANDIDATE_EMPTY}
     return Impression(
         time_ms,
-        Version(numbers[0], numbers[1] - 1, numbers[2]),
-        Version(numbers[3], numbers[4] - 1, numbers[5]),
+        models[0],
+        models[1],
         tuple(marks),
         tuple(Side(picks // base**n % base) for n in range(count)),
         frozenset(n for n in range(count) if fresh >> n & 1),
         frozenset(side for side, flag in empty.items() if flag),
         shared,
+        models[2] if flags & _NEWEST else None,
     )

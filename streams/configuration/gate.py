@@ -19,7 +19,8 @@ class GateSettings(Section):
     looks. A promotion has to stand without the best `bought_votes` votes that there can be. `user_votes` and
     `address_votes` are lists of one user and of one address that count whole in a comparison, and each further one
     counts less; 0: all count whole. The caps are lists an hour that one user, one session, one address or one item may
-    decide; 0 is no limit. `burst_minutes` is the window of the rule about bursts; 0 is none.
+    decide; 0 is no limit. `burst_minutes` is the window of the rule about bursts; 0 is none. Before `min_learned`
+    clicked lists there is no challenger.
     """
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -36,6 +37,7 @@ class GateSettings(Section):
     per_address: int = Field(default=60, ge=0)
     per_item: int = Field(default=300, ge=0)
     burst_minutes: float = Field(default=10.0, ge=0.0, le=1_440.0)
+    min_learned: int = Field(default=300, ge=0)
 
 
 def check_key(key: str, needed: bool) -> None:

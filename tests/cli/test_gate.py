@@ -19,14 +19,16 @@ from tests.search.gates import MODEL, SECRET, click, drafted
 from tests.support.memory_system import MemorySystem
 
 KEY = f'gate_key = "{SECRET}"\n'
-GATE = "\n[gate.docs]\nper_item = 0\n"
+GATE = "\n[gate.docs]\nmin_learned = 0\nper_item = 0\n"
 
 
 class Gated(System):
     """A gate of one space instead of builders and learners."""
 
     def __init__(self, folder: Path) -> None:
-        MemorySystem.__init__(self, folder / "checkpoints", gate={"docs": {"per_item": 0}}, gate_key=SECRET)
+        MemorySystem.__init__(
+            self, folder / "checkpoints", gate={"docs": {"min_learned": 0, "per_item": 0}}, gate_key=SECRET
+        )
         self.folder = folder
         (folder / "kinstream.toml").write_text(KEY + TOML.format(root=self.root) + GATE, encoding="utf-8")
         self.agents = [self.begin(gate_spec(self.settings))]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.gate.agent import drafted
-from kinstream.search.gate.core import Fate, Options, SpaceGate
+from kinstream.search.gate.agent import returned
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Fate, Options
+from kinstream.search.interleaving.impression import PREFIX
 from kinstream.streams.records.codec.every_kind import decode, encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click
@@ -71,9 +73,9 @@ def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(sh
     assert isinstance(click, Click)
     assert click.query_vector is not None
     np.testing.assert_array_equal(click.query_vector[0].vectors, X[:1])
-    lists = [one for one, _ in drafted(click)]
+    lists = [one for one, _ in returned(click) if one.list_id.startswith(PREFIX)]
     assert len(lists) == share
-    gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0))
+    gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0, min_learned=0))
     for one in lists:
         (made,) = gate.take(one, click.shown_at_ms)
         assert made.serving == UNADAPTED and made.challenger is not None and made.challenger.step == 3

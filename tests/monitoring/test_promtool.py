@@ -15,8 +15,9 @@ from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
 from kinstream.search.exposure.lists import ListKind, Served
-from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.metrics import Board, GateCollector
+from kinstream.search.gate.values import Options
 from kinstream.search.interleaving.impression import Keys
 from kinstream.streams.records.values import Counts, ItemBlock
 from kinstream.streams.settings import (

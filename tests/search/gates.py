@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.search.gate.core import List
+from kinstream.search.gate.values import List
 from kinstream.search.interleaving.draft import Draft, Side, team_draft
 from kinstream.search.interleaving.impression import Impression, Keys, list_id_of, mark_of
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version

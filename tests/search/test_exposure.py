@@ -14,7 +14,8 @@ from kinstream.search.exposure.counts import Exposed, Exposure
 from kinstream.search.exposure.items import ItemCounts
 from kinstream.search.exposure.lists import ListKind, Served, served
 from kinstream.search.gate.agent import gate_spec
-from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Options
 from kinstream.search.interleaving.impression import Keys
 from kinstream.search.interleaving.randomised import randomise
 from kinstream.streams.records.codec.every_kind import encode

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kinstream.search.gate.agent import GateMachine, decision_key, gate_spec
-from kinstream.search.gate.core import Fate, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Fate
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import SettingsError
@@ -35,6 +36,7 @@ def config(min_sessions: int = 12, **changes: Any) -> Settings:
     # The times of this log are its offsets, in milliseconds. So many lists of one side decide; see `lists`.
     section = {
         "every_minutes": 0.0001,
+        "min_learned": 0,
         "late_minutes": 1,
         "min_sessions": min_sessions,
         "max_sessions": 400,

@@ -14,8 +14,9 @@ from kinstream.search.exposure.items import NEW_MS, PERIOD_MS
 from kinstream.search.exposure.lists import ListKind, Served
 from kinstream.search.gate.agent import gate_spec
 from kinstream.search.gate.bursts import Bursts
-from kinstream.search.gate.core import Fate, Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.memory import Entry, Seen, Standing
+from kinstream.search.gate.values import Fate, Options
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
@@ -30,7 +31,7 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 NOW = 1_790_000_000_000
 AHEAD = 200 * HOUR
-OPTIONS = Options(min_sessions=10_000, max_sessions=100_000)
+OPTIONS = Options(min_learned=0, min_sessions=10_000, max_sessions=100_000)
 
 
 def counted(gate: SpaceGate, since: int, first: int, number: int = 60, **who: str) -> int:
@@ -86,7 +87,7 @@ def test_whatever_a_log_s_time_did_an_hour_after_it_is_right_every_list_counts(
     jumps: list[tuple[int, int, bool]], same_people: bool
 ) -> None:
     """Jumps in hours, each over some records, with the clocks of the services or without them."""
-    options = Options(min_sessions=10_000, max_sessions=100_000, bought_votes=0)
+    options = Options(min_learned=0, min_sessions=10_000, max_sessions=100_000, bought_votes=0)
     gate = SpaceGate("docs", KEYS, options)
     time, number = NOW, 0
     for hours, records, services in jumps:
@@ -150,7 +151,7 @@ def test_figures_of_exposure_go_on_when_the_time_is_back() -> None:
 
 
 def config(**changes: Any) -> Settings:
-    section = {"min_sessions": 400, "max_sessions": 400}
+    section = {"min_learned": 0, "min_sessions": 400, "max_sessions": 400}
     return Settings(**{"gate": {"docs": section}, "gate_key": SECRET, **changes})
 
 

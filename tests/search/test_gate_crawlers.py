@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from kinstream.search.gate.agent import gate_spec
-from kinstream.search.gate.core import Fate, Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.limits import Actors
+from kinstream.search.gate.values import Fate, Options
 from kinstream.search.gate.votes import MOST_UNCLICKED, Sessions, Votes
 from kinstream.search.interleaving.draft import Side
 from kinstream.search.interleaving.impression import show
@@ -42,7 +43,7 @@ PACES = {"without limits": 1_000, "slowly": 3 * MINUTE}
 
 def options(pace: str, **changes: Any) -> Options:
     free = {"per_user": 0, "per_session": 0, "per_address": 0, "per_item": 0, "burst_minutes": 0}
-    return Options(**{**(free if pace == "without limits" else {}), **changes})
+    return Options(**{"min_learned": 0, **(free if pace == "without limits" else {}), **changes})
 
 
 def verdicts(gate: SpaceGate) -> list[str]:
@@ -151,7 +152,7 @@ def test_a_list_counts_once_whether_its_click_comes_at_once_or_later() -> None:
 
 
 def test_limits_leave_out_lists_that_nobody_clicked_and_they_are_kept(tmp_path: Path) -> None:
-    section = {"per_user": 5, "user_votes": 0, "address_votes": 0}
+    section = {"min_learned": 0, "per_user": 5, "user_votes": 0, "address_votes": 0}
     changes: dict[str, Any] = {"gate": {"docs": section}, "gate_key": SECRET}
     config = Settings(**changes)
     log = MemoryLog(partitions=1)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kinstream.search.gate.agent import gate_spec
-from kinstream.search.gate.core import Fate, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Fate
 from kinstream.search.interleaving import randomised
 from kinstream.search.interleaving.drafts import drafts_of
 from kinstream.search.interleaving.impression import Keys, keys_of, read
@@ -34,7 +35,7 @@ LEFT, RIGHT = ["a", "b", "c"], ["d", "e", "f"]
 
 def config(**keys: str) -> Settings:
     plain: dict[str, Any] = {
-        "gate": {"docs": {"min_sessions": 1_000, "per_item": 0, "burst_minutes": 0}},
+        "gate": {"docs": {"min_learned": 0, "min_sessions": 1_000, "per_item": 0, "burst_minutes": 0}},
         "randomise": {"other": {"kind": "fairpairs"}},
         **keys,
     }
@@ -97,7 +98,7 @@ def test_the_recipe_of_the_page_loses_no_list(
     steps = [step.splitlines()[1:] for step in recipe.split("# ")[1:]]
     assert len(steps) == 3
     (tmp_path / "kinstream.toml").write_text(
-        "[gate.docs]\nmin_sessions = 1000\nper_item = 0\nburst_minutes = 0\n"
+        "[gate.docs]\nmin_learned = 0\nmin_sessions = 1000\nper_item = 0\nburst_minutes = 0\n"
     )
     monkeypatch.setenv("KINSTREAM_GATE_KEY", OLD)
     monkeypatch.delenv("KINSTREAM_GATE_KEY_RETIRING", raising=False)

@@ -151,6 +151,7 @@ def test_twenty_kills_change_no_decision(
             gate__docs={
                 "share": 1.0,
                 "every_minutes": 0.0,
+                "min_learned": 0,
                 "min_sessions": 30,
                 "max_sessions": 120,
                 "bought_votes": 0,

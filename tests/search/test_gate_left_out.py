@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kinstream.search.gate.agent import gate_spec
-from kinstream.search.gate.core import Fate, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Fate
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.message import Message
@@ -24,7 +25,13 @@ SPACES = ("docs", "shop")
 
 
 def config(**section: Any) -> Settings:
-    plain = {"every_minutes": 0, "late_minutes": 1, "min_sessions": 400, "max_sessions": 400} | section
+    plain = {
+        "min_learned": 0,
+        "every_minutes": 0,
+        "late_minutes": 1,
+        "min_sessions": 400,
+        "max_sessions": 400,
+    } | section
     changes: dict[str, Any] = {"gate": dict.fromkeys(SPACES, plain), "gate_key": SECRET}
     return Settings(**changes)
 

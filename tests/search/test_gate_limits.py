@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinstream.search.gate.bursts import Bursts, is_burst
-from kinstream.search.gate.core import Fate, Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.limits import USUAL, Kind
+from kinstream.search.gate.values import Fate, Options
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from tests.search.gates import ITEMS, KEYS, back, drafted
 
@@ -69,6 +70,7 @@ def test_caps_and_bursts_follow_their_rules(seed: int) -> None:
     caps = {kind.value: int(rng.choice([0, 12, 40])) for kind in Kind}
     options = Options(
         every_minutes=0,
+        min_learned=0,
         min_sessions=1_000,
         late_minutes=1_000,
         burst_minutes=10,
@@ -127,7 +129,7 @@ def test_memory_of_bursts_is_bounded_and_forgets_who_was_counted_the_longest_ago
 def test_without_addresses_the_caps_of_addresses_leave_no_trace_in_a_state() -> None:
     states = []
     for cap in (60, 1):
-        gate = SpaceGate("docs", KEYS, Options(per_address=cap, every_minutes=0))
+        gate = SpaceGate("docs", KEYS, Options(per_address=cap, every_minutes=0, min_learned=0))
         for n in range(20):
             gate.take(back(drafted(n), n % 2, user=f"u{n}", session=f"s{n}"), 0)
         states.append(gate.state())
@@ -136,11 +138,11 @@ def test_without_addresses_the_caps_of_addresses_leave_no_trace_in_a_state() -> 
 
 
 def test_a_state_from_before_addresses_and_bursts_is_restored() -> None:
-    gate = SpaceGate("docs", KEYS, Options(every_minutes=0))
+    gate = SpaceGate("docs", KEYS, Options(every_minutes=0, min_learned=0))
     for n in range(5):
         gate.take(back(drafted(n), 1, user="u"), 0)
     old = {name: value for name, value in gate.state().items() if not name.startswith(("burst", "votes"))}
-    fresh = SpaceGate("docs", KEYS, Options(every_minutes=0))
+    fresh = SpaceGate("docs", KEYS, Options(every_minutes=0, min_learned=0))
     fresh.restore(old)
     assert fresh.evidence == gate.evidence
     fresh.take(back(drafted(9), 1, user="u"), 0)
@@ -154,7 +156,7 @@ def test_a_fifth_of_the_sessions_in_bursts_promotes_nothing(known: str) -> None:
 
     def verdict(options: dict[str, Any]) -> str:
         # Without a burst among the first lists, the model would be given up before one comes.
-        gate = SpaceGate("docs", KEYS, Options(late_minutes=60, min_sessions=800, **options))
+        gate = SpaceGate("docs", KEYS, Options(min_learned=0, late_minutes=60, min_sessions=800, **options))
         number = itertools.count()
         for hour in range(10, 14):
             shown = [(rng.integers(60 * MINUTE), False) for _ in range(640)]

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.limits import Actors
+from kinstream.search.gate.values import Options
 from kinstream.search.gate.votes import Votes
 from kinstream.search.interleaving.evidence import decisive
 from kinstream.streams.records.gate import UNADAPTED, Version
@@ -65,7 +66,7 @@ def test_however_many_lists_there_are_they_count_less_than_twice_those_that_coun
 
 
 def test_the_gate_counts_votes() -> None:
-    gate = SpaceGate("docs", KEYS, Options(every_minutes=0, burst_minutes=0, user_votes=2))
+    gate = SpaceGate("docs", KEYS, Options(every_minutes=0, burst_minutes=0, user_votes=2, min_learned=0))
     for n, user in enumerate("aaab"):
         gate.take(back(drafted(n), 1, user=user), 0)
     assert gate.evidence.votes == pytest.approx(3 + 4 / 9)
@@ -90,6 +91,7 @@ def test_fewer_votes_than_may_be_bought_promote_nothing_that_honest_users_would_
         "per_item": 0,
         "burst_minutes": 0,
         "every_minutes": 0,
+        "min_learned": 0,
         "max_sessions": 10_000,
     }
     gate = SpaceGate("docs", KEYS, Options(**many, bought_votes=bought))
@@ -116,7 +118,9 @@ def test_fewer_votes_than_may_be_bought_promote_nothing_that_honest_users_would_
 def test_a_few_accounts_decide_nothing_and_many_people_do() -> None:
     found = {}
     for case, users in (("accounts", 6), ("people", 400)):
-        gate = SpaceGate("docs", KEYS, Options(per_item=0, per_user=0, burst_minutes=0, every_minutes=0))
+        gate = SpaceGate(
+            "docs", KEYS, Options(per_item=0, per_user=0, burst_minutes=0, every_minutes=0, min_learned=0)
+        )
         for n in range(400):
             model = Version(1, 0, 200) if gate.serving == MODEL else MODEL
             gate.take(back(drafted(n, model, gate.serving), 1, user=f"{case} {n % users}"), 0)

@@ -165,7 +165,7 @@ def test_from_unadapted_to_promoted_and_a_sabotaged_model_never_serves(
         server.fill("docs", NAMES, ITEMS)
         (tmp_path / "url").write_text(server.url)
         store = {"store": "pgvector", "collection": "docs", "distance": "inner-product"}
-        gate = {"share": 1.0, "every_minutes": 0.0, "min_sessions": 30, "per_item": 0}
+        gate = {"share": 1.0, "min_learned": 0, "every_minutes": 0.0, "min_sessions": 30, "per_item": 0}
         gate |= {"burst_minutes": 0, "bought_votes": 0}
         system = systems(
             kafka,

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Options
 from kinstream.search.models.decisions import Decisions, may_challenge
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.held import RECENT, Held
@@ -41,7 +42,7 @@ decision = partial(decision_of, space="a")
 def test_the_floor_is_the_one_of_the_gate(seed: int) -> None:
     draw = random.Random(seed)
     many = {"per_user": 0, "per_item": 0, "burst_minutes": 0, "bought_votes": 0}
-    options = Options(error=0.3, every_minutes=0, min_sessions=1, max_sessions=12, **many)
+    options = Options(error=0.3, every_minutes=0, min_learned=0, min_sessions=1, max_sessions=12, **many)
     gate, known, rank = SpaceGate("docs", KEYS, options), Decisions(), 0
     for number in range(80):
         model = Version(1, 0, draw.randint(1, 6))

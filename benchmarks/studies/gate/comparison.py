@@ -2,9 +2,10 @@
 
 Models of a wanted quality are made by going part of the way to a map that is known to be better, or away from it, until
 NDCG@10 over all queries has changed by the wanted share; each run draws its own queries, users and ids. Every list goes
-through the id, the machine and the checks of `kinstream.search.gate.core` with its defaults, which looks at the test
-after each. Ten lists come in a minute of the log. When a comparison ends without a promotion, a newer model of the same
-quality challenges after the pause, as the next one of a learner would.
+through the id, the machine and the checks of `kinstream.search.gate.core` with its defaults, but for `min_learned`,
+since these models learn nothing here; it looks at the test after each. Ten lists come in a minute of the log. When a
+comparison ends without a promotion, a newer model of the same quality challenges after the pause, as the next one of a
+learner would. Queries are drawn with replacement, so more and more of them come again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 
 from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Ranking, opened
 from benchmarks.studies.gate.people import Flags, Users
-from kinstream.search.gate.core import Decision, List, Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import Decision, List, Options
 from kinstream.search.interleaving.impression import Keys, show
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 
@@ -72,7 +74,7 @@ def measured(corpus: str, case: str, seed: int, file: Path) -> dict[str, Any]:
         user, taken = of.users.clicks(found.answers(np.array([q]), items), only, draw, number)
         return Answer(taken, user, user)
 
-    series = Series(serving, candidate, answer, seed, Options(), STEP_MS, noise)
+    series = Series(serving, candidate, answer, seed, Options(min_learned=0), STEP_MS, noise)
     promoted, ended = series.played(of.lists, of.once)
     return {"promoted": promoted, "ended": dict(ended)}
 
@@ -159,7 +161,7 @@ class Series:
             q, items, ~np.isin(items, own[:SHOWN]), self._draw, number
         )
         clicked = tuple(str(item) for item in items[taken])
-        return self.gate.take(List(shown.list_id, clicked, session, user, address), now)
+        return self.gate.take(List(shown.list_id, clicked, session, user, address, q), now)
 
     def _noisy(self, ranking: Ranking) -> Ranking:
         if self._noise is None:

@@ -25,7 +25,8 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searches, catalogue, click_blocks
 from kinstream.producers.simulated.settings import START_MS
-from kinstream.search.gate.core import List, Options, SpaceGate
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.gate.values import List, Options
 from kinstream.search.interleaving.impression import Keys, show
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import LIST_RULE, ClickBlock, ConstraintBlock, ItemBlock
@@ -96,7 +97,10 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> dict[str, Any]:
-    """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end."""
+    """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end.
+
+    Each is of both kinds of queries together, of those that are asked again, and of those that are never learned.
+    """
     of = CASES[case]
     return Live(opened(corpus, file), of, of.learning or LOSING[corpus], seed, Options(**options)).run()
 
@@ -126,7 +130,7 @@ class Live:
         self._newest = UNADAPTED
         #: Those that serve, challenge or are newest.
         self._maps: dict[Version, NDArray[Any] | None] = {UNADAPTED: None}
-        self._measured: dict[Version, float] = {}
+        self._measured: dict[Version, NDArray[np.float64]] = {}
 
     def run(self) -> dict[str, Any]:
         """All sessions, with a look at so many places."""
@@ -165,7 +169,8 @@ class Live:
             if drafted[n]:
                 rankings = (serving, list(map(str, own[n]))), (candidate, list(map(str, other[n])))
                 nonce = session.to_bytes(6, "big")
-                shown = show(self._keys, SPACE, rankings, SHOWN, time_ms=now, nonce=nonce)
+                newest = self._newest if self._newest > candidate else None
+                shown = show(self._keys, SPACE, rankings, SHOWN, time_ms=now, nonce=nonce, newest=newest)
                 lists[n], list_id = [int(item) for item in shown.items], shown.list_id
             answers = corpus.answers if repeated[n] else corpus.tested_answers
             only = ~np.isin(lists[n], own[n, :SHOWN])
@@ -174,13 +179,22 @@ class Live:
                 accounts[n] = int(user.removeprefix("account "))
             if list_id:
                 taken = tuple(map(str, lists[n][clicked[n]].tolist()))
-                gate.take(List(list_id, taken, user, user), now)
+                gate.take(
+                    List(list_id, taken, user, user, None, self._name(repeated[n], query[n], session)), now
+                )
+            elif clicked[n].any():
+                gate.tail.note(List("", ("any",), None, None, None, int(query[n])))
         learned = np.flatnonzero(repeated)
         found = Searches(query[learned], lists[learned], clicked[learned], accounts[learned])
         for block in click_blocks(SPACE, found, np.asarray(corpus.asked, np.float32), first=self._listened):
             self._learn(_timed(block, first + learned), START_MS + (first + EVERY) * STEP_MS)
         self._listened += len(learned)
         self._announce(first // EVERY + 1)
+
+    @staticmethod
+    def _name(repeated: bool, query: int, session: int) -> int:
+        """What tells a query from others: one that is never learned is asked once."""
+        return int(query) if repeated else -1 - session
 
     def _learn(self, event: ItemBlock | ClickBlock, now: int) -> None:
         for block in self._constraints(event, now):
@@ -204,14 +218,15 @@ class Live:
         map_ = self._maps[version]
         return queries if map_ is None else np.asarray(queries @ map_)
 
-    def _change(self, version: Version) -> float:
+    def _change(self, version: Version) -> list[float]:
         for one in (UNADAPTED, version):
             if one not in self._measured:
                 corpus = self._corpus
                 again = corpus.ndcg_asked(self._mapped(one, corpus.asked[: len(corpus.tested)]))
                 never = corpus.ndcg(self._mapped(one, corpus.tested))
-                self._measured[one] = REPEATED * again + (1 - REPEATED) * never
-        return self._measured[version] / self._measured[UNADAPTED] - 1
+                self._measured[one] = np.array([REPEATED * again + (1 - REPEATED) * never, again, never])
+        found: list[float] = (self._measured[version] / self._measured[UNADAPTED] - 1).tolist()
+        return found
 
 
 def _timed(block: ClickBlock, sessions: Ranking) -> ClickBlock:
@@ -225,23 +240,26 @@ HEADER: Final = (
     "corpus",
     "learner, users",
     "runs",
-    "newest model, mean",
-    "served, mean",
+    "newest model, asked again / never asked",
+    "served, asked again / never asked",
     "served, worst of all looks",
+    "never asked, worst of all looks",
     "share of the gain",
     "promotions",
 )
 
 
 def row(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Cells of the table: changes at the last look, and the worst at any."""
+    """Cells of the table: means of the changes at the last look, and the worst at any."""
     served = np.array([one["served"] for one in found])
-    gained = float(np.mean([one["newest"] for one in found]))
+    gained, again, never = np.mean([one["newest"] for one in found], axis=0)
+    whole, served_again, served_never = served[:, -1].mean(axis=0)
     return [
         str(len(found)),
-        f"{gained:+.1%}",
-        f"{served[:, -1].mean():+.1%}",
-        f"{served.min():+.2%}",
-        f"{served[:, -1].mean() / gained:.0%}" if gained > 0.01 else "-",
+        f"{again:+.1%} / {never:+.1%}",
+        f"{served_again:+.1%} / {served_never:+.1%}",
+        f"{served[:, :, 0].min():+.2%}",
+        f"{served[:, :, 2].min():+.2%}",
+        f"{whole / gained:.0%}" if gained > 0.01 else "-",
         f"{np.mean([one['promotions'] for one in found]):.1f}",
     ]

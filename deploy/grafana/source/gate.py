@@ -72,6 +72,15 @@ GATE: Final = Row(
             unit="short",
         ),
         lines(
+            "New queries",
+            "the line reaches the limit: the challenger loses little where queries do not come again.",
+            "it falls: the challenger has learned its queries by heart, and ranks others worse.",
+            Query(_of("tail_log_e_value"), "{{space}}"),
+            Query(_of("tail_log_e_value_needed"), "{{space}} · limit"),
+            unit="short",
+            low=None,
+        ),
+        lines(
             "Drafted lists by fate",
             "won, lost, tied and shown lead.",
             "forged, late, capped, in a burst or of another pair: the page of the gate explains each fate.",
