@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
+from kinstream.producers.files.csv_rows import CsvRows
 from kinstream.producers.files.numbers import RowError, Where
 from kinstream.producers.files.refusals import refuse_other_text, refuse_twice
 from kinstream.producers.files.selection import CsvFormat
@@ -41,40 +42,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = hook
-
-
-class _Bytes:
-    """The bytes of a file for the parser, from the first line on that is not of spaces alone.
-
-    The parser would take a line of spaces for the header. And it drops a line feed at the beginning of a read if the
-    one before ended with a carriage return, even if a quoted value holds both: so no read ends within a line end of two
-    characters.
-    """
-
-    def __init__(self, stream: Any, delimiter: str) -> None:
-        self._stream = stream
-        blank = b"[ ]" if delimiter == "\t" else b"[ \t]"
-        begin = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:" + blank + rb"*(?:\r\n|\r|\n))+")
-        self._first: bytes = begin.sub(b"", stream.readline(BLOCK_BYTES), count=1)
-        while not self._first and (line := stream.readline(BLOCK_BYTES)):
-            self._first = begin.sub(b"", line, count=1)
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def read(self, size: int) -> bytes:
-        data = self._take(size)
-        while data.endswith(b"\r") and (more := self._take(1)):
-            data += more
-        return data
-
-    def _take(self, size: int) -> bytes:
-        data, self._first = self._first[:size], self._first[size:]
-        return data + bytes(self._stream.read(size - len(data)))
 
 
 class CsvFile:
@@ -108,10 +75,14 @@ class CsvFile:
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{self.path}: {error}") from error
         self._check_width()
-        # A bad row is named once the rows are read.
-        reader = self._reader(csv.ConvertOptions(), None)
+        rows = self._rows()
         try:
-            found: list[str] = reader.schema.names
+            # A bad row is named once the rows are read.
+            found: list[str] = self._reader(rows, csv.ConvertOptions(), None).schema.names
+        except SourceError as error:
+            if rows.fault is None:
+                raise
+            raise SourceError(f"{self.path}: the first row{rows.fault}") from error
         except UnicodeDecodeError as error:
             raise SourceError(f"{self.path}: the header is not valid UTF-8: {error.reason}") from error
         refuse_twice(self.path, found)
@@ -141,46 +112,51 @@ class CsvFile:
             strings_can_be_null=False,
         )
         bad: list[RowError] = []
-        reader = self._reader(text, bad)
+        rows = self._rows()
+        reader = self._reader(rows, text, bad)
         # The rows before `first` are read as well: only what is read has the numbers that it was sent with.
-        skip = first
+        read = 0
         while True:
             try:
                 with _quiet():
                     part = reader.read_next_batch()
             except StopIteration:
+                if rows.fault is not None:
+                    raise RowError(str(self.path), read, rows.fault) from None
                 return
             except pa.ArrowInvalid as error:
                 raise self._error(error, bad, columns) from error
             except (OSError, EOFError, zlib.error) as error:
                 raise SourceError(f"{self.path}: {error}") from error
-            left = part.slice(skip)
-            skip = max(0, skip - part.num_rows)
+            left = part.slice(max(0, first - read))
+            read += part.num_rows
             if left.num_rows:
                 yield left
 
     def line(self, row: int) -> int | None:
-        number, before, width = -self._header, 0, len(self.names)
         try:
-            with self._opened() as stream:
-                text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
-                rows = text_csv.reader(text, delimiter=self._delimiter)
-                for cells in rows:
-                    if len(cells) == width or any(cell.strip() for cell in cells):
-                        if number == row:
-                            begin = before + 1
-                            return None if begin == row + 1 + self._header else begin
-                        number += 1
-                    before = rows.line_num
-        except (OSError, EOFError, zlib.error, text_csv.Error):
+            line = self._rows().line(row + self._header, len(self.names), BLOCK_BYTES)
+        except (OSError, EOFError, zlib.error):
             # The row's number is still right.
             return None
-        return None
+        return None if line == row + 1 + self._header else line
+
+    def _rows(self) -> CsvRows:
+        """The bytes of its rows.
+
+        Raises
+        ------
+        SourceError : it cannot be opened.
+        """
+        try:
+            return CsvRows(self._opened(), self._delimiter)
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error}") from error
 
     def _opened(self) -> Any:
         return gzip.open(self.path) if self.path.name.lower().endswith(".gz") else self.path.open("rb")
 
-    def _reader(self, convert: csv.ConvertOptions, bad: list[RowError] | None) -> Any:
+    def _reader(self, rows: CsvRows, convert: csv.ConvertOptions, bad: list[RowError] | None) -> Any:
         """The parser. A row with too few or too many columns ends it, and is put into `bad`, unless that is None."""
         spaces = 0
 
@@ -198,7 +174,7 @@ class CsvFile:
         try:
             with _quiet():
                 return csv.open_csv(
-                    pa.PythonFile(_Bytes(self._opened(), self._delimiter), "r"),
+                    pa.PythonFile(rows, "r"),
                     # Only the single-threaded reader knows the number of a bad row.
                     read_options=csv.ReadOptions(
                         use_threads=False,
@@ -219,7 +195,7 @@ class CsvFile:
         """The error of the first value that is not UTF-8; None if all are. Reads the file once more."""
         raw = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
         row = 0
-        for part in self._reader(raw, None):
+        for part in self._reader(self._rows(), raw, None):
             for name, column in zip(part.schema.names, part.columns, strict=True):
                 values = column.to_pylist()
                 for at, value in enumerate(values):
@@ -241,8 +217,4 @@ class CsvFile:
             number, expected, actual = map(int, found.groups())
             fault = f": {actual} columns, but others have {expected}; it is not valid UTF-8"
             return RowError(str(self.path), number - self._header - 1, fault)
-        if "straddl" in str(error):
-            return SourceError(
-                f"{self.path}: a row is longer than {BLOCK_BYTES // 2**20} MiB, or a quote has no end"
-            )
         return SourceError(f"{self.path}: {error}")
