@@ -47,7 +47,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "kinstream.cli.commands.spaces:spaces",
         "List, create, reset, delete, pause or resume spaces.",
     ),
-    "models": ("kinstream.cli.commands.models:models", "List, show, export or promote learned metrics."),
+    "models": ("kinstream.cli.commands.models:models", "List, show or export learned metrics."),
     "gate": (
         "kinstream.cli.commands.gate:gate",
         "Show who serves and why; promote, pin or roll back a model.",

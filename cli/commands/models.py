@@ -1,4 +1,4 @@
-"""`kinstream models list|show|export|promote`: the newest model of each space and learner."""
+"""`kinstream models list|show|export`: the newest model of each space and learner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from kinstream.cli.shared.models import newest_models
 from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
-    from kinstream.replay.what_if.promotion import Beginning, PlannedPromotion
     from kinstream.streams.records.values import ModelVersion
     from kinstream.streams.settings import Settings
 
@@ -26,7 +25,7 @@ _CHECKPOINTS = click.option(
 
 @click.group()
 def models() -> None:
-    """List, show, export or promote learned metrics. Example: kinstream models export digits -o digits.npz"""
+    """List, show or export learned metrics. Example: kinstream models export digits -o digits.npz"""
 
 
 @models.command("list")
@@ -178,128 +177,6 @@ def _as_onnx(
 
     data = encode_onnx(learner, origin(version, versions), rank)
     return data, f"onnx, {len(data):,} bytes"
-
-
-@models.command()
-@click.argument("folder")
-@click.option(
-    "--learner",
-    metavar="NAME",
-    help="The learner that gets the generation; by default the one that was replayed.",
-)
-@click.option(
-    "--allow-missing-spaces",
-    is_flag=True,
-    help="Start spaces that the state lacks with their declaration and nothing learned.",
-)
-@click.option("--dry-run", is_flag=True, help="Check everything and print what would be written.")
-@JSON
-@click.pass_context
-def promote(
-    ctx: click.Context,
-    folder: str,
-    learner: str | None,
-    allow_missing_spaces: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Begin a learner's next generation with the state of a what-if.
-
-    FOLDER is the output of `kinstream replay --save`, a path or a URL. The settings must match the replayed ones, and
-    the learner's workers must be stopped; the next worker to start continues at the state's offsets. Nothing is written
-    unless all checks pass. If a promotion was killed, run the same command again to complete it.
-
-    Example: kinstream models promote what-if --learner opml
-    """
-    import json
-
-    from kinstream.replay.what_if.promotion import plan
-    from kinstream.replay.what_if.saved_state import StateFolder
-    from kinstream.streams.kafka.cluster import Cluster
-
-    settings = settings_of(ctx)
-    cluster = Cluster(settings.kafka)
-    try:
-        cluster.wait(settings.worker.startup_seconds)
-        made = plan(
-            StateFolder(folder), learner, settings, cluster, allow_missing_spaces=allow_missing_spaces
-        )
-        if not dry_run:
-            made.carry_out()
-    finally:
-        cluster.close()
-    if as_json:
-        click.echo(json.dumps(_planned(made, dry_run), indent=2))
-    else:
-        _show_plan(made, dry_run)
-
-
-def _planned(made: PlannedPromotion, dry_run: bool) -> dict[str, Any]:
-    return {
-        "learner": made.learner,
-        "generation": made.number,
-        "before": made.before,
-        "written": not dry_run and not made.done,
-        "done_before": made.done,
-        "resumed": made.resumed,
-        "taken_over": list(made.taken_over),
-        "versions_differ": list(made.foreign),
-        "partitions": [
-            {
-                "partition": begun.partition,
-                "offset": begun.offset,
-                "spaces": begun.spaces,
-                "before_ended": begun.ended,
-                "before_ended_cleanly": begun.clean,
-                "counted_again": begun.again,
-                "never_counted": begun.never,
-            }
-            for begun in made.beginnings
-        ],
-    }
-
-
-def _show_plan(made: PlannedPromotion, dry_run: bool) -> None:
-    from kinstream.cli.views.tables import echo_table
-
-    if made.done:
-        click.echo(
-            f"learner-{made.learner}: generation {made.number} has already begun with this state; nothing to do"
-        )
-        return
-    rows = [(b.partition, b.offset, b.spaces, "-" if b.ended is None else b.ended) for b in made.beginnings]
-    echo_table(("PARTITION", "CONTINUES AT", "SPACES", f"GENERATION {made.before or '-'} ENDED AT"), rows)
-    for line in _counted_otherwise(made.before, made.beginnings):
-        click.echo(line)
-    if made.taken_over:
-        click.echo(f"nothing learned yet in {', '.join(made.taken_over)}")
-    for text in made.foreign:
-        click.echo(
-            f"warning: the state was computed with {text}; later results agree with it only to rounding"
-        )
-    verb = "would begin" if dry_run else "begins"
-    click.echo(f"learner-{made.learner}: generation {made.number} {verb}")
-    if not dry_run:
-        click.echo(f"Start its workers: kinstream worker learner {made.learner}")
-
-
-def _counted_otherwise(before: int | None, beginnings: tuple[Beginning, ...]) -> list[str]:
-    """The records that consumers of outcomes will not count exactly once."""
-    lines = []
-    again = sum(b.again for b in beginnings)
-    if again:
-        lines.append(
-            f"warning: {again:,} records were learned by generation {before} and will be learned by the new one: "
-            "consumers of outcomes, including the metrics agent, count them twice. To avoid it, stop the workers, "
-            "replay with --until-checkpoint --save, and promote that"
-        )
-    never = sum(b.never for b in beginnings)
-    if never:
-        lines.append(
-            f"warning: {never:,} records are in the state and were not reached by generation {before}: no outcomes for "
-            "them are ever written"
-        )
-    return lines
 
 
 def rebuilt(version: ModelVersion, settings: Settings) -> Any:

@@ -1,7 +1,4 @@
-"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system.
-
-With a changed setting it is a what-if: a replay of production constraints, compared with recorded outcomes.
-"""
+"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from kinstream.replay.evaluation.counterfactual.prequential import Judged, Prequential
     from kinstream.replay.evaluation.measures.held_out import HeldOut
     from kinstream.replay.log.run import Request, Result
-    from kinstream.replay.what_if.run import WhatIfRequest, WhatIfResult
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.settings import Settings
 
@@ -81,45 +77,6 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that turn a replay of constraints into a what-if."""
-    for option in reversed(
-        (
-            click.option(
-                "--set",
-                "changes",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="What-if: change a setting of the learner; null leaves it out, another kind starts from defaults.",
-            ),
-            click.option(
-                "--settings",
-                "others",
-                type=click.Path(dir_okay=False),
-                help="What-if: read the learner's section in this file.",
-            ),
-            click.option(
-                "--section",
-                metavar="NAME",
-                help="What-if: replay the learner with the settings of [learners.NAME].",
-            ),
-            click.option(
-                "--against",
-                multiple=True,
-                metavar="NAME",
-                help="What-if: running learners to compare with; by default the learner itself.",
-            ),
-            click.option(
-                "--save",
-                metavar="FOLDER|URL",
-                help="What-if: keep the state, for kinstream models promote.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
 def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that judge the learners on drafted lists."""
     command = click.option(
@@ -159,7 +116,13 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--compare", is_flag=True, help="Compare with the agents' newest checkpoints; status 1 if they differ."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@_what_if_options
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a setting of the learner; null leaves it out, another kind starts from defaults.",
+)
 @_list_options
 @_data_options
 @click.pass_context
@@ -177,10 +140,6 @@ def replay(
     compare: bool,
     as_json: bool,
     changes: tuple[str, ...],
-    others: str | None,
-    section: str | None,
-    against: tuple[str, ...],
-    save: str | None,
     counterfactual: bool,
     lists_from: str | None,
     files: tuple[Path, ...],
@@ -190,12 +149,11 @@ def replay(
 ) -> None:
     """Run builders and learners over a log or a file, in this process and without a consumer group.
 
-    With --set, --settings, --section, --against or --save it is a what-if: one learner with other settings over the
-    constraints of the running learners, compared with their recorded outcomes.
+    With --set, one learner is replayed with other settings.
 
     Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
 
-    Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit --save what-if
+    Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit
 
     Example: kinstream replay --learner adapter --space docs --counterfactual --model drafted.npz
     """
@@ -214,27 +172,12 @@ def replay(
         lists = _Lists(space, files, lists_from, end if source == Origin.EVENTS else None, exponent, product)
     elif files or lists_from:
         raise SettingsError("--model and --lists-from belong to --counterfactual")
-    if changes or others or section or against or save:
-        points = [None if text is None else parse_point(text) for text in (start, end)]
+    if changes:
+        settings = _changed(settings, learners, changes)
         if compare:
             raise SettingsError(
-                "--compare checks states against checkpoints of the same settings; a what-if is compared with recorded "
-                "outcomes, without it"
+                "--compare checks states against checkpoints of the same settings: leave out --set"
             )
-        if source != Origin.CONSTRAINTS:
-            raise SettingsError(
-                "a what-if is matched with recorded outcomes by the offset in constraints: --from constraints, not "
-                f"{source}"
-            )
-        if len(learners) != 1:
-            raise SettingsError("a what-if replays one learner: --learner NAME, once")
-        from kinstream.replay.what_if.run import WhatIfRequest
-
-        tried = WhatIfRequest(
-            learners[0], against, points[0], points[1], space, partitions, until_checkpoint, save
-        )
-        _show_what_if(*_what_if(tried, settings, changes, others, section, lists), as_json)
-        return
     names = learners or tuple(settings.learners)
     if not names:
         raise SettingsError("there is no learner to replay: write a [learners.NAME] section, or use --set")
@@ -262,38 +205,20 @@ def replay(
         ctx.exit(1)
 
 
-def _what_if(
-    request: WhatIfRequest,
-    settings: Settings,
-    changes: tuple[str, ...],
-    others: str | None,
-    section: str | None,
-    lists: _Lists | None,
-) -> tuple[WhatIfResult, Judged | None]:
-    from kinstream.cli.shared.context import checked, parse_overrides
-    from kinstream.replay.what_if.run import WhatIf
-    from kinstream.replay.what_if.settings import what_if_settings
-    from kinstream.streams.kafka.cluster import Cluster
+def _changed(settings: Settings, learners: tuple[str, ...], changes: tuple[str, ...]) -> Settings:
+    from kinstream.cli.shared.context import parse_overrides
+    from kinstream.replay.log.changes import with_changes
 
-    prefix = f"learners.{request.learner}."
+    if len(learners) != 1:
+        raise SettingsError("--set changes one learner: --learner NAME, once")
+    prefix = f"learners.{learners[0]}."
     named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
     if beyond := [name for name in named if "." in name]:
         raise SettingsError(
             f"--set {beyond[0]}: after `replay` it changes the learner's own section, such as gamma=0.01; for other "
             "settings put it before: kinstream --set NAME=VALUE replay ..."
         )
-    elsewhere = None if others is None else checked(others)
-    changed = what_if_settings(settings, request.learner, named, others=elsewhere, section=section)
-    cluster = Cluster(settings.kafka)
-    try:
-        cluster.wait(settings.worker.startup_seconds)
-        opened = WhatIf(request, settings, changed, cluster)
-        judge = None if lists is None else _judge(lists, (request.learner,), changed, cluster)
-        with _bar(opened.size) as progress:
-            found = opened.run(progress) if judge is None else opened.run(progress, judge)
-        return found, None if judge is None else judge.result()
-    finally:
-        cluster.close()
+    return with_changes(settings, learners[0], named)
 
 
 def _judge(lists: _Lists, learners: Sequence[str], settings: Settings, cluster: Cluster) -> Prequential:
@@ -326,16 +251,6 @@ def _show_judged(judged: Judged | None) -> None:
 
     if judged is not None:
         show_judged(judged)
-
-
-def _show_what_if(result: WhatIfResult, judged: Judged | None, as_json: bool) -> None:
-    from kinstream.cli.views.what_if import as_dict, show
-
-    if as_json:
-        click.echo(json.dumps(as_dict(result) | _judged_json(judged), indent=2))
-    else:
-        show(result)
-        _show_judged(judged)
 
 
 def _of_topic(request: Request, settings: Settings, lists: _Lists | None) -> tuple[Result, Judged | None]:

@@ -70,12 +70,10 @@ class Agent:
         """For an input that is not a topic. Operators' decisions name offsets of the topic, so they do not apply."""
         return replace(self.place(partition), skipped=frozenset(), accepted_gaps=frozenset())
 
-    def begin(self, machine: Machine, *, afresh: bool = False) -> None:
+    def begin(self, machine: Machine) -> None:
         """Give a fresh machine the state that its generation continues from, if it began at the end of another one.
 
-        Parameters
-        ----------
-        afresh : take over declarations only, even if the generation continues with learned state.
+        With other settings than the generation's it takes over declarations only.
 
         Raises
         ------
@@ -84,7 +82,8 @@ class Agent:
         if self.generation is None:
             return
         partition = machine.place.partition
-        if self.generation.birth.repartition is not None and not afresh:
+        same = settings_digest(self.spec.shaping) == self.generation.birth.settings_digest
+        if self.generation.birth.repartition is not None and same:
             store = self.generation.store(partition)
             begun = store.at(self.generation.birth_offset(partition))
             spaces, segments = begun.manifest.spaces, begun.manifest.segments
@@ -100,14 +99,8 @@ class Agent:
             inherit(machine, store)
 
     def birth_offset(self, partition: int) -> int | None:
-        """Where the agent began to learn, or None if unknown; for a promoted state, the start of its replay."""
-        return None if self.generation is None else self.generation.origin_offset(partition)
-
-    def silent_until(self) -> dict[int, int]:
-        """By partition, the offset before which a promoted state was learned, by a replay that emitted nothing."""
-        if self.generation is None or self.generation.birth.promotion is None:
-            return {}
-        return dict(self.generation.birth.start_offsets)
+        """Where the agent began to learn, or None if unknown."""
+        return None if self.generation is None else self.generation.birth_offset(partition)
 
 
 def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
@@ -163,9 +156,6 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
         differences.append(
             f"the settings of {spec.application} are not those of generation {birth.generation}"
         )
-    if birth.promotion is not None and birth.promotion.taken_over:
-        listed = ", ".join(birth.promotion.taken_over[:5])
-        differences.append(f"{spec.application} generation {birth.generation} took spaces over ({listed})")
     return Agent(spec, settings, Generation(spec, settings, birth), partitions, tuple(differences))
 
 

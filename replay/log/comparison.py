@@ -73,7 +73,7 @@ def newest_checkpoints(generation: Generation, partitions: Iterable[int]) -> dic
     goals = {}
     for p in partitions:
         store = generation.store(p)
-        goals[p] = Goal(p, generation.origin_offset(p), store.restore(), store.load_space)
+        goals[p] = Goal(p, generation.birth_offset(p), store.restore(), store.load_space)
     return goals
 
 

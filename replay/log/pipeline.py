@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,16 +81,6 @@ class VirtualLog:
         )
 
 
-def silence(machine: Machine, outputs: Iterable[Output]) -> None:
-    """Forget that these were emitted: a chain begins with the first output that can be read."""
-    for output in outputs:
-        space = (
-            machine.find((output.key or b"").decode()) if output.topic == machine.place.output_topic else None
-        )
-        if space is not None:
-            space.emitted = None
-
-
 class AgentReplay:
     """One agent over some partitions of its input.
 
@@ -101,7 +91,6 @@ class AgentReplay:
     begin : called with each fresh machine, to load the state that it continues from.
     space : only the messages with this key.
     watch : see `Watch`.
-    silent_until : by partition, the offset before which the agent emitted nothing; its chains begin there.
     """
 
     def __init__(
@@ -113,7 +102,6 @@ class AgentReplay:
         begin: Callable[[Machine], None] = lambda machine: None,
         space: str | None = None,
         watch: Watch | None = None,
-        silent_until: Mapping[int, int] | None = None,
     ) -> None:
         self.spec = spec
         self.machines: dict[int, Machine] = {}
@@ -122,7 +110,6 @@ class AgentReplay:
         self._begin = begin
         self._key = None if space is None else space.encode()
         self._watch = watch
-        self._silent_until = silent_until or {}
         #: Partitions whose last message was left out.
         self._left_out: set[int] = set()
 
@@ -158,9 +145,6 @@ class AgentReplay:
             message = message._replace(previous=machine.next_offset - 1)
             self._left_out.discard(message.partition)
         outputs = machine.step(message)
-        if message.offset < self._silent_until.get(message.partition, 0):
-            silence(machine, outputs)
-            outputs = []
         if self._watch is not None:
             self._watch.after(message, machine)
         return outputs
@@ -212,7 +196,6 @@ class Pipeline:
     builders : none if the messages are already constraints. Several are called in this order for each event; only the
         `constraints` topic itself has their real interleaving.
     constraints : name of the virtual log.
-    tap : called with every output of the learners.
     """
 
     def __init__(
@@ -220,14 +203,12 @@ class Pipeline:
         builders: Sequence[AgentReplay],
         learners: Sequence[AgentReplay],
         constraints: str,
-        tap: Callable[[Output], None] = lambda output: None,
     ) -> None:
         self.builders = tuple(builders)
         self.learners = tuple(learners)
         self.outcomes: dict[tuple[str, str], Counts] = {}
         self.held_out: dict[tuple[str, str], HeldOut] = {}
         self._log = VirtualLog(constraints)
-        self._tap = tap
 
     def feed(self, message: Message) -> None:
         """Apply a message of `events`, or of `constraints` if there are no builders.
@@ -246,7 +227,6 @@ class Pipeline:
     def _learn(self, message: Message) -> None:
         for learner in self.learners:
             for output in learner.feed(message):
-                self._tap(output)
                 self._count(learner.machine(message.partition).place, output)
 
     def _count(self, place: Place, output: Output) -> None:

@@ -24,7 +24,7 @@ from kinstream.streams.checkpoints.store import versions
 from kinstream.streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.records.held_out import HeldOut
-from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Counts, SampleBlock
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
@@ -44,8 +44,6 @@ class Request:
     space : this one alone; its partition is read.
     until_checkpoint : stop at the newest checkpoints of the running system.
     compare : compare with them.
-    aloud : a promoted generation is replayed as if it had emitted what its state was made from, and one whose states
-        were moved to other partitions as if it had begun there with nothing learned.
     """
 
     learners: tuple[str, ...]
@@ -56,7 +54,6 @@ class Request:
     partitions: tuple[int, ...] = ()
     until_checkpoint: bool = False
     compare: bool = False
-    aloud: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +108,6 @@ class Replay:
         self._against = [text for agent in (*self._builders, *self.learners) for text in agent.differences]
         self._goals: dict[str, dict[int, Goal]] = {}
         self._chains: dict[str, ChainWatch] = {}
-        #: Set by `run`.
-        self.pipeline: Pipeline | None = None
         if request.compare or request.until_checkpoint:
             self._read_checkpoints()
         self.range = self._choose_range()
@@ -229,7 +224,7 @@ class Replay:
                 more = f" and {len(places) - 3} more" if len(places) > 3 else ""
                 self._against.append(f"{agent.name} did not begin here ({', '.join(places[:3])}{more})")
         for agent in (*self._builders, *self.learners) if self._builders else ():
-            if agent.number > 1 or agent.silent_until():
+            if agent.number > 1:
                 self._against.append(
                     f"{agent.name} is in generation {agent.number}; only the constraints topic shows where one ends "
                     "and the next begins"
@@ -240,7 +235,6 @@ class Replay:
     def run(
         self,
         progress: Progress = lambda done: None,
-        tap: Callable[[Output], None] = lambda output: None,
         beside: Beside = lambda learners, messages: messages,
     ) -> Result:
         """Read the range and apply it.
@@ -248,7 +242,6 @@ class Replay:
         Parameters
         ----------
         progress : called with the number of offsets passed.
-        tap : called with every output of the learners.
         beside : sees each message before it is applied.
 
         Raises
@@ -264,7 +257,7 @@ class Replay:
                 until = self._request.until_checkpoint and not self._builders
                 space = self._request.space
                 watches[agent.name] = OffsetWatch(agent.name, goals, starts, until=until, space=space)
-        pipeline = self.pipeline = self._pipeline(watches, tap)
+        pipeline = self._pipeline(watches)
         messages = _run(pipeline, beside(pipeline.learners, self._counted(progress)))
         for replayed in pipeline.builders or pipeline.learners:
             replayed.pass_to(self.range.stops)
@@ -281,34 +274,24 @@ class Replay:
         claimed = claim(self._request.origin, follows, self._against, self._unconfirmed, foreign)
         return _result(pipeline, claimed, messages, self.range.ranges, found)
 
-    def begins_at_birth(self, agent: Agent, partition: int) -> bool:
+    def _begins_at_birth(self, agent: Agent, partition: int) -> bool:
         """Whether the replay of that partition begins where and as the running agent began to learn."""
         return partition in self.range.ranges and self._start_of(agent, partition) == agent.birth_offset(
             partition
         )
 
-    def _pipeline(self, watches: Mapping[str, OffsetWatch], tap: Callable[[Output], None]) -> Pipeline:
+    def _pipeline(self, watches: Mapping[str, OffsetWatch]) -> Pipeline:
         def source(agent: Agent) -> AgentReplay:
             starts = {p: self._start_of(agent, p) for p in self.range.ranges}
             # A builder's limit on spaces depends on all spaces, so only learners may leave some out.
             space = None if self._builders else self._request.space
 
             def begin(machine: Machine) -> None:
-                if self.begins_at_birth(agent, machine.place.partition):
-                    agent.begin(machine, afresh=self._request.aloud)
+                if self._begins_at_birth(agent, machine.place.partition):
+                    agent.begin(machine)
 
             watch = watches.get(agent.name)
-            silent = {} if self._request.aloud else agent.silent_until()
-            silent = {p: until for p, until in silent.items() if self.begins_at_birth(agent, p)}
-            return AgentReplay(
-                agent.spec,
-                agent.place,
-                starts=starts,
-                begin=begin,
-                space=space,
-                watch=watch,
-                silent_until=silent,
-            )
+            return AgentReplay(agent.spec, agent.place, starts=starts, begin=begin, space=space, watch=watch)
 
         def behind(agent: Agent) -> AgentReplay:
             watch = self._chains.get(agent.name)
@@ -316,7 +299,7 @@ class Replay:
 
         builders = [source(agent) for agent in self._builders]
         learners = [behind(agent) if builders else source(agent) for agent in self.learners]
-        return Pipeline(builders, learners, self._settings.topic("constraints"), tap)
+        return Pipeline(builders, learners, self._settings.topic("constraints"))
 
     def _counted(self, progress: Progress) -> Iterator[Message]:
         reached = self.range.starts

@@ -1,1 +1,1 @@
-"""Operator commands beside the workers: dead letters, models, spaces, checkpoints, promotion. They start no worker."""
+"""Operator commands beside the workers: dead letters, models, spaces, checkpoints. They start no worker."""

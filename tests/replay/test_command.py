@@ -57,10 +57,10 @@ class Command:
 
     def __init__(self, system: System, config: Path) -> None:
         self.system = system
-        self._config = config
+        self.config = config
 
     def __call__(self, *arguments: str) -> Result:
-        result = CliRunner().invoke(cli, ["--config", str(self._config), "replay", *arguments])
+        result = CliRunner().invoke(cli, ["--config", str(self.config), "replay", *arguments])
         if isinstance(result.exception, KinstreamError):
             raise result.exception
         return result
@@ -152,6 +152,30 @@ def test_a_comparison_of_nothing_is_status_1(command: Command) -> None:
     assert command("--from", "constraints", "--end", "1").exit_code == 0
 
 
+def test_other_settings_end_as_they_would_in_the_settings_file(command: Command) -> None:
+    def digests(*arguments: str) -> list[str]:
+        return [row["digest"] for row in command.json("--learner", "opml", *arguments)["learners"]]
+
+    config = command.config.read_text()
+    tried = digests("--set", "gamma=0.25", "--set", "scaler=unit")
+    assert digests("--set", "learners.opml.gamma=0.25", "--set", "scaler=unit") == tried != digests()
+    command.config.write_text(config.replace("gamma = 0.01", 'gamma = 0.25\nscaler = "unit"'))
+    assert digests() == tried
+    assert digests("--set", "gamma=null") != tried
+    command.config.write_text(config.replace('kind = "opml"', 'kind = "oasis"').replace("gamma = 0.01", ""))
+    oasis = digests()
+    command.config.write_text(config)
+    assert digests("--set", "kind=oasis") == oasis
+
+
+def test_other_settings_make_no_claim_and_write_nothing(command: Command) -> None:
+    before = {file: file.read_bytes() for file in command.system.root.rglob("*") if file.is_file()}
+    found = command.json("--learner", "opml", "--set", "gamma=0.25")
+    assert found["bit_identical"] == {"learners": [], "builders": []}
+    assert "the settings of learner-opml are not those of generation 1" in found["claim"]
+    assert {file: file.read_bytes() for file in command.system.root.rglob("*") if file.is_file()} == before
+
+
 def test_a_data_set_needs_no_broker(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("kinstream.streams.kafka.cluster.Cluster")
     found = command.json(
@@ -217,6 +241,14 @@ def test_a_file_is_read_with_the_options_that_loaded_it(command: Command, tmp_pa
         (("--from", "log", "--space", "s"), "file:PATH or sklearn:NAME"),
         (("--from", "events", "--start", "soon"), "neither an offset nor an ISO 8601 time"),
         (("--from", "events", "--learner", "lego"), r"no \[learners.lego\]"),
+        (("--set", "gamma=0.1"), "changes one learner"),
+        (("--learner", "opml", "--learner", "copml", "--set", "gamma=0.1"), "changes one learner"),
+        (("--learner", "opml", "--set", "gamma=0.1", "--compare"), "--compare checks states against"),
+        (("--learner", "opml", "--set", "gama=0.1"), "opml has no setting gama"),
+        (("--learner", "opml", "--set", "gamma=-1"), "gamma"),
+        (("--learner", "opml", "--set", "topics.prefix=x"), "put it before: kinstream --set"),
+        (("--learner", "opml", "--set", "from=[]"), r"\[learners.opml\] as changed: from"),
+        (("--learner", "opml", "--set", 'from=["two-pass"]'), "no such builder here"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(

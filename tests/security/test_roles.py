@@ -282,7 +282,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "vector-orders": (*VECTORS, "vectors", "publish", "s"),
     "status": ("status",),
     "replay": ("replay", "--learner", "opml", "--from", "events"),
-    "promotion": ("models", "promote", "STATE"),
     "models": ("models", "list"),
     "search": (
         "--set",

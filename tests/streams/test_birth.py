@@ -14,12 +14,17 @@ from kinstream.streams.agents.generations.birth import (
     Birth,
     BirthFacts,
     TopicIdentity,
+    as_content,
     compare,
+    from_content,
     read_birth,
     settings_digest,
     write_birth,
 )
+from kinstream.streams.agents.generations.open_generation import open_generation
+from kinstream.streams.checkpoints.names import seal
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from tests.streams.growing import GrowingSystem
 
 SETTINGS = {"kind": "opml", "gamma": 0.1, "guard": {"name": "clip", "bounds": (0, 1)}}
 
@@ -177,3 +182,34 @@ def test_all_differences_are_named_at_once() -> None:
 def test_brokers_without_topic_ids_are_no_difference() -> None:
     compare(birth(), view(birth(), input_topic_id=None))
     compare(birth(input_topic_id=None), view(birth()))
+
+
+def promoted(record: Birth) -> dict[str, Any]:
+    """The record as versions that had `models promote` wrote it."""
+    origin = {"state": "digest", "learned_from": {"0": 0}, "inherited": [], "taken_over": []}
+    return {**as_content(record), "format": 2, "promotion": origin}
+
+
+def test_a_later_format_and_a_promoted_generation_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="here: format 4 is newer than 3"):
+        from_content({**as_content(birth()), "format": 4}, "here")
+    with pytest.raises(
+        CheckpointError, match=r"here: .* `models promote`, .* a second learner and let the gate"
+    ):
+        from_content(promoted(birth()), "here")
+
+
+def test_after_a_promoted_generation_another_one_begins_at_the_start_of_the_log(
+    system: GrowingSystem,
+) -> None:
+    spec = system.learners[0]
+    (file,) = (system.root / spec.application).glob("1/birth.json")
+    record = read_birth(str(system.root), spec.application, 1)
+    assert record is not None
+    file.write_bytes(seal(promoted(record)))
+    with pytest.raises(
+        CheckpointError, match="was removed: begin another one with --new-generation --from-start"
+    ):
+        open_generation(spec, system.settings, system.asked)
+    made = open_generation(spec, system.settings, system.asked, new=True, from_start=True)
+    assert made.number == 2 and set(made.birth.start_offsets.values()) == {0}

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from kinstream.cli.views.repartition import as_plain, show
+from kinstream.replay.log.changes import with_changes
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.guarantees import Origin
 from kinstream.replay.log.pipeline import state_digest
 from kinstream.replay.log.run import Replay, Request
-from kinstream.replay.what_if.run import WhatIf, WhatIfRequest
-from kinstream.replay.what_if.settings import what_if_settings
 from kinstream.streams import failpoints
 from kinstream.streams.agents.generations.birth import read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
@@ -188,14 +187,16 @@ def test_a_replay_of_the_larger_system_equals_it_bit_for_bit(system: GrowingSyst
     assert found == {space: state_digest(facts["core"]) for space, facts in running.items()}
 
 
-def test_a_what_if_of_the_larger_system_begins_there_with_nothing_learned(system: GrowingSystem) -> None:
+def test_a_replay_with_other_settings_of_the_larger_system_begins_there_with_nothing_learned(
+    system: GrowingSystem,
+) -> None:
     system.repartition(LARGER)
     load(system, "more")
     system.drain()
-    changed = what_if_settings(system.settings, "opml", {"gamma": 0.5})
-    result = WhatIf(WhatIfRequest("opml"), system.settings, changed, system.asked).run()
-    assert any("had learned before this range began" in note for note in result.notes)
-    steps = {model.space: model.step for model in result.replayed.models}
+    changed = with_changes(system.settings, "opml", {"gamma": 0.5})
+    result = Replay(Request(("opml",), Origin.CONSTRAINTS), changed, system.asked).run()
+    assert result.claim.learners == ()
+    steps = {model.space: model.step for model in result.models}
     running = Worker(system, system.learners[0]).spaces()
     assert all(0 < steps[space] < running[space]["step"] for space in SPACES)
 

@@ -17,7 +17,7 @@ from kinstream.streams.checkpoints.names import file_name, open_files, seal, uns
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
 from kinstream.streams.kafka.cluster_view import known_id
 
-#: 3 if the generation continues with states on more partitions, 2 if it was promoted, else 1.
+#: 3 if the generation continues with states on more partitions, else 1. 2 began with the state of a replay.
 FORMAT: Final = 3
 _NAME: Final = "birth.json"
 #: The place in the docs of the steps for a re-created topic. Their order matters.
@@ -40,25 +40,6 @@ class TopicIdentity:
 
     topic_id: str | None
     partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    """The origin of the starting checkpoints of a generation that began with a replayed state.
-
-    Parameters
-    ----------
-    state : digest of the record of that state.
-    learned_from : per partition, the input offset at which the replay began, with nothing learned.
-    inherited : partitions that began in the replay with the state that `Birth.inherits` names.
-    taken_over : spaces that the replay did not have; they are declared as in the generation before, with nothing
-        learned.
-    """
-
-    state: str
-    learned_from: Mapping[int, int]
-    inherited: tuple[int, ...] = ()
-    taken_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +69,8 @@ class Birth:
     output_topics : by name.
     inherits : the generation whose last checkpoints hold the declarations, positions and refusals from before; None
         after a first start and after `--from-start`.
-    promotion : None for a generation that began with nothing learned. Otherwise it began with a checkpoint of every
-        partition, at its start offset.
-    repartition : the same for a generation that continues with the states of another one, on more partitions.
+    repartition : None for a generation that began with nothing learned. One that continues with the states of another
+        generation, on more partitions, began with a checkpoint of every partition, at its start offset.
     """
 
     application: str
@@ -105,13 +85,7 @@ class Birth:
     output_topics: Mapping[str, TopicIdentity]
     created_ms: int
     inherits: int | None = None
-    promotion: Promotion | None = None
     repartition: Repartition | None = None
-
-    @property
-    def begins_with_checkpoints(self) -> bool:
-        """Whether there was a checkpoint of every partition before any worker opened it."""
-        return self.promotion is not None or self.repartition is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +126,10 @@ def as_content(birth: Birth) -> dict[str, Any]:
     CheckpointError : the settings are not plain JSON.
     """
     content = asdict(birth)
-    for name in ("promotion", "repartition"):
-        if content[name] is None:
-            del content[name]
+    if birth.repartition is None:
+        del content["repartition"]
     try:
-        format_ = FORMAT if birth.repartition else 2 if birth.promotion else 1
+        format_ = FORMAT if birth.repartition else 1
         return dict(json.loads(json.dumps({"format": format_, **content})))
     except (TypeError, ValueError) as error:
         raise CheckpointError(
@@ -241,36 +214,31 @@ def from_content(content: Mapping[str, Any], place: str) -> Birth:
     Raises
     ------
     Damaged : it is not a birth record.
-    CheckpointError : of a later format than this version knows.
+    CheckpointError : of a later format than this version knows, or of a generation that was promoted.
     """
     content = dict(content)
     try:
         found = int(content.pop("format"))
         if found > FORMAT:
             raise CheckpointError(f"{place}: format {found} is newer than {FORMAT}; use a newer Kinstream")
+        if "promotion" in content:
+            raise CheckpointError(
+                f"{place}: the generation was begun by `models promote`, which was removed: begin another one with "
+                "--new-generation --from-start; to try settings, run a second learner and let the gate choose"
+            )
         content["start_offsets"] = {int(key): value for key, value in content["start_offsets"].items()}
         content["input_topic_id"] = known_id(content["input_topic_id"])
         content["output_topics"] = {
             name: TopicIdentity(known_id(topic["topic_id"]), topic["partitions"])
             for name, topic in content["output_topics"].items()
         }
-        promotion, repartition = content.pop("promotion", None), content.pop("repartition", None)
+        repartition = content.pop("repartition", None)
         return Birth(
             **content,
-            promotion=None if promotion is None else _promotion(promotion),
             repartition=None if repartition is None else Repartition(**repartition),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{place}: not a birth record: {error!r}") from error
-
-
-def _promotion(content: Mapping[str, Any]) -> Promotion:
-    return Promotion(
-        state=str(content["state"]),
-        learned_from={int(key): int(value) for key, value in content["learned_from"].items()},
-        inherited=tuple(content["inherited"]),
-        taken_over=tuple(content["taken_over"]),
-    )
 
 
 def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:

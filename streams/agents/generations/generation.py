@@ -38,22 +38,16 @@ class Generation:
         """The offset at which a partition without a checkpoint begins."""
         return self.birth.start_offsets[partition]
 
-    def origin_offset(self, partition: int) -> int:
-        """The first of the records that the state is a function of: the birth offset, unless the state was promoted."""
-        promotion = self.birth.promotion
-        return self.birth_offset(partition) if promotion is None else promotion.learned_from[partition]
-
     def store(self, partition: int) -> CheckpointStore:
         """The checkpoints of one partition."""
         return self._store_of(self.number, partition)
 
     def inherited(self, partition: int) -> list[CheckpointStore]:
-        """The last checkpoints of the generation before, from which a fresh machine at the origin offset continues.
+        """The last checkpoints of the generation before, from which a fresh machine at the birth offset continues.
 
         First those of this partition, then those of partitions that it got spaces from.
         """
-        promotion = self.birth.promotion
-        if self.birth.inherits is None or (promotion is not None and partition not in promotion.inherited):
+        if self.birth.inherits is None:
             return []
         old = recorded(self.settings, self.spec, self.birth.inherits)
         moved = old.input_partitions != self.birth.input_partitions
@@ -116,7 +110,7 @@ class Generation:
             return self.spec.make_machine(place, load_space)
 
         store = self.store(partition)
-        whole = self.birth.begins_with_checkpoints
+        whole = self.birth.repartition is not None
         # Once there is a checkpoint, the generation before may have been deleted.
         inherited = () if whole or store.offsets() else self.inherited(partition)
         return PartitionRunner(

@@ -20,9 +20,8 @@ def newest_generation(settings: Settings, application: str) -> int | None:
     try:
         return int(_beside(settings, application).read(_NEWEST))
     except FileNotFoundError:
-        # A worker died right after writing the first birth record. A promotion writes its checkpoints after it.
-        first = read_birth(settings.checkpoints.url, application, 1)
-        return 1 if first is not None and first.promotion is None else None
+        # A worker died right after writing the first birth record.
+        return None if read_birth(settings.checkpoints.url, application, 1) is None else 1
     except ValueError as error:
         raise CheckpointError(
             f"{settings.checkpoints.shown}: {application}/{_NEWEST} holds no number"

@@ -13,7 +13,6 @@ from typing import Final
 from kinstream.streams.agents.generations.birth import (
     Birth,
     BirthFacts,
-    Promotion,
     Repartition,
     TopicIdentity,
     compare,
@@ -87,7 +86,7 @@ def open_generation(
         newest += 1
     number = newest if new or spec.pinned is None else spec.pinned
     generation = Generation(spec, settings, recorded(settings, spec, number))
-    if generation.birth.begins_with_checkpoints and number > newest:
+    if generation.birth.repartition and number > newest:
         raise unfinished(generation.birth, url)
     compare(generation.birth, view_of(spec, settings, cluster), spec.command)
     return generation
@@ -161,18 +160,12 @@ def _readable(spec: AgentSpec, settings: Settings, number: int) -> Birth | None:
 
 
 def unfinished(birth: Birth, url: str) -> GenerationMismatch:
-    """The refusal to use a generation whose promotion or repartition was interrupted."""
+    """The refusal to use a generation whose repartition was interrupted."""
     folder = f"{file_name(birth.application)}/{birth.generation} under {without_secret(url)}"
-    if birth.repartition is not None:
-        return GenerationMismatch(
-            f"{birth.application}: a repartition to {birth.input_partitions} partitions was begun and did not end. "
-            f"Complete it: kinstream topics repartition --partitions {birth.input_partitions}. Or, as long as the "
-            f"topics have their old partitions, leave it: delete the folder {folder}, and those of the other agents"
-        )
     return GenerationMismatch(
-        f"{birth.application}: a promotion to generation {birth.generation} was begun and did not end. Complete it: "
-        f"kinstream models promote FOLDER --learner {birth.application.removeprefix('learner-')}, with the same "
-        f"folder. Or leave it: delete the folder {folder}"
+        f"{birth.application}: a repartition to {birth.input_partitions} partitions was begun and did not end. "
+        f"Complete it: kinstream topics repartition --partitions {birth.input_partitions}. Or, as long as the "
+        f"topics have their old partitions, leave it: delete the folder {folder}, and those of the other agents"
     )
 
 
@@ -210,9 +203,9 @@ def _begin(
     view = view_of(spec, settings, cluster)
     url = settings.checkpoints.url
     if not write_birth(url, birth_at(spec, view, number, starts, inherits)):
-        # Another start was first, or a start died before the next line. A promotion must be completed by itself.
+        # Another start was first, or a start died before the next line. A repartition must be completed by itself.
         found = read_birth(url, spec.application, number)
-        if found is not None and found.begins_with_checkpoints:
+        if found is not None and found.repartition:
             raise unfinished(found, url)
     make_newest(settings, spec.application, number)
 
@@ -223,7 +216,6 @@ def birth_at(
     number: int,
     starts: Mapping[int, int],
     inherits: int | None = None,
-    promotion: Promotion | None = None,
     repartition: Repartition | None = None,
 ) -> Birth:
     """The birth record of a generation that begins now, at `starts`."""
@@ -240,7 +232,6 @@ def birth_at(
         view.output_topics,
         int(time.time() * 1000),
         inherits,
-        promotion,
         repartition,
     )
 

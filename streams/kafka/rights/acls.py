@@ -259,14 +259,6 @@ def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(EVENTS, prefix), _read(CONSTRAINTS, prefix), _read(OUTCOMES, prefix))
 
 
-def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    return (
-        _on(CONSTRAINTS, prefix, "READ", "whether it is the log that was replayed"),
-        _on(OUTCOMES, prefix, "READ", "the outputs of the generation before"),
-        _seen(prefix, "learner-", "whether workers still run"),
-    )
-
-
 def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(MODELS, prefix), _updates(prefix, "READ", UPDATES.holds))
 
@@ -321,7 +313,6 @@ ROLES: Final = {
         Role("metrics", "kinstream worker metrics", _metrics),
         Role("status", "kinstream status", _status, foreign="DESCRIBE"),
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
-        Role("promotion", "kinstream models promote", _promotion),
         Role(
             "models",
             "kinstream models list, show, export; kinstream gateway; your services that use models",

@@ -163,7 +163,7 @@ def _take_number(url: str, move: Move) -> None:
 
 def taken(found: Birth, url: str) -> GenerationMismatch:
     """The error for a number that is already taken."""
-    if found.begins_with_checkpoints:
+    if found.repartition:
         return unfinished(found, url)
     return GenerationMismatch(
         f"{found.application} generation {found.generation} exists, but the newest is another: a start was broken "

@@ -237,8 +237,8 @@ def test_the_page_shows_what_is_printed(command: Commands) -> None:
     page = ROOT / "docs" / "replaying.md"
     lines = next(b.text for b in blocks(page, "sh") if "--counterfactual" in b.text).splitlines()
     (shown,) = [b.text for b in blocks(page, "text") if b.text.startswith("MODEL ")]
-    events, _, what_if = (shlex.split(line)[2:] for line in lines)
+    events, _, changed = (shlex.split(line)[2:] for line in lines)
     found = command(*events)
     assert found.exit_code == 0, found.output
     assert shown.strip() in found.stdout
-    assert "13% of what it would show" in command(*what_if).stderr
+    assert "13% of what it would show" in command(*changed).stderr
