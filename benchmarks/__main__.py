@@ -24,7 +24,6 @@ from benchmarks import (
     latency,
     learners,
     lists,
-    membership,
     memory,
     mixture,
     oahu,
@@ -63,7 +62,6 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "latency": latency.run,
     "recovery": recovery.run,
     "start": start.run,
-    "membership": membership.run,
     "memory": memory.run,
 }
 

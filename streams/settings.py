@@ -115,12 +115,8 @@ class CheckpointSettings(Section):
 
 
 class WorkerSettings(Section):
-    """Limits of a worker process, in seconds and bytes; `max_resident_bytes` is for each partition.
+    """Limits of a worker process, in seconds and bytes; `max_resident_bytes` is for each partition."""
 
-    `group_protocol = "consumer"` (KIP-848) is a prototype; there the brokers set session timeout and heartbeats.
-    """
-
-    group_protocol: Literal["classic", "consumer"] = "classic"
     session_timeout_seconds: float = Field(default=6.0, gt=0)
     heartbeat_interval_seconds: float = Field(default=2.0, gt=0)
     delivery_deadline_seconds: float = Field(default=120.0, gt=0)

@@ -160,7 +160,6 @@ LONG: Final = (
     # Real workers in trouble; a killed broker, killed workers, checkpoints and poisoned records stay.
     "tests/crash/test_crash_run.py",
     "tests/crash/test_join_crash_run.py",
-    "tests/faults/test_consumer_protocol.py",
     "tests/faults/test_log.py",
     "tests/faults/test_outages.py::test_an_outage_is_reported_in_one_line_of_ours_and_a_stop_in_it_leaves_no_traceback",
     "tests/faults/test_outages.py::test_the_end_of_an_outage_is_reported_too",

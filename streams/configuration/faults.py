@@ -20,6 +20,10 @@ _HIDDEN: Final = ("kafka", "connection", "gate_key", "endpoint", "registry")
 #: A wrong word in place of one of a few is shown there too.
 _WORD: Final = re.compile(r"[A-Z_]{0,16}|[a-z_]{0,16}")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+#: Settings of earlier versions.
+_GONE: Final[dict[Path, str]] = {
+    ("worker", "group_protocol"): "it was removed: workers join by Kafka's classic protocol; leave it out",
+}
 #: Longest text of a value that is repeated.
 _SHOWN: Final = 60
 
@@ -113,7 +117,8 @@ def faults_of(
             if isinstance(value, dict) and not isinstance(around, NoneType):
                 yield path, True, f"there is no such section{_known(where[-1], known)}"
             else:
-                yield path, False, f"there is no such setting{_known(where[-1], known)}"
+                gone = _GONE.get(path)
+                yield path, False, gone or f"there is no such setting{_known(where[-1], known)}"
             continue
         hidden = not set(_HIDDEN).isdisjoint(path)
         if found["type"] == "string_pattern_mismatch":

@@ -1,9 +1,9 @@
 """The worker process: one agent, as a member of its consumer group.
 
-A membership gives it a place in the group and the records of the assigned partitions: that of faust, or the prototype
-for Kafka's consumer protocol (`consumer_group`). Everything else of faust is switched off (by `faust_app` and the
-transport): its acks and commits, its positions, tables, web server, topic creation and waiting for empty streams.
-Positions come from checkpoints, and faust also acks failed events, so no guarantee can rest on its acks.
+A membership, that of faust, gives it a place in the group and the records of the assigned partitions. Everything else
+of faust is switched off (by `faust_app` and the transport): its acks and commits, its positions, tables, web server,
+topic creation and waiting for empty streams. Positions come from checkpoints, and faust also acks failed events, so no
+guarantee can rest on its acks.
 
 The event loop only moves messages; machines, kernels and checkpoints run on threads. An error that is not the fault of
 a record ends the process at once, and the supervisor restarts it from the checkpoints.
@@ -135,12 +135,6 @@ class Worker:
     def _make_membership(self) -> Membership:
         # The embedded broker alone gives no id.
         embedded = not self.generation.birth.cluster_id
-        if self.settings.worker.group_protocol == "consumer":
-            from kinstream.streams.worker.consumer_group import ConsumerMembership
-
-            return ConsumerMembership(
-                self.generation.group, self.input_topic, self.settings, self, embedded=embedded
-            )
         # faust takes long to import, and other parts of this file are used without it.
         from kinstream.streams.worker.faust_app import FaustMembership
 

@@ -98,6 +98,11 @@ def test_a_sink_may_name_a_space_of_other_settings_where_there_are_none(tmp_path
             "the learner 'portfolio' was removed: use 'mixture' in a new generation",
         ),
         (
+            "[worker]\ngroup_protocol = 'classic'",
+            "[worker] group_protocol",
+            "was removed: workers join by Kafka's classic protocol",
+        ),
+        (
             "[search.spaces.s]\nlearner = 'opml'\nindx = 'exact'",
             "[search.spaces.s] indx",
             "did you mean index?",

@@ -75,11 +75,8 @@ def lag(system: KafkaSystem, agent: str) -> int | None:
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_what_a_log_without_records_has_lost_is_no_loss(
-    make_system: MakeSystem, kafka: KafkaBroker, protocol: str
-) -> None:
-    system = make_system(kafka, worker__group_protocol=protocol)
+def test_what_a_log_without_records_has_lost_is_no_loss(make_system: MakeSystem, kafka: KafkaBroker) -> None:
+    system = make_system(kafka)
     builder = system.worker(BUILDER, "--create")
     source = Transactions(system)
     source.write()
