@@ -43,7 +43,7 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
 }
 #: Of a learner of another distribution, which does not say.
 _UNKNOWN: Final = (4.0, 5_000)
-#: Of an adapter without a rank.
+#: Of an adapter whose map is a full matrix.
 _FULL_ADAPTER: Final = (6.0, 1_500)
 
 
@@ -71,7 +71,8 @@ def space_bytes(kind: str, learner: Learner, sizes: Sequence[int]) -> int:
         inner = create(base, **(settings or {}))
         return sum(space_bytes(base, inner, one) for one in ([sum(sizes)], *([d] for d in sizes)))
     squares, rows = _MATRICES.get(kind, _UNKNOWN)
-    if kind == "adapter" and not getattr(learner, "rank", None):
+    rank_of: Any = getattr(learner, "rank_of", None)
+    if rank_of is not None and rank_of(max(sizes)) == 0:
         squares, rows = _FULL_ADAPTER
     if kind == "lda":
         rows += 12 * int(getattr(learner, "subspace", 0))

@@ -87,15 +87,15 @@ def texts(name: str) -> Texts:
         "packages": _descriptions,
     }
     pairs = every[name]() if name in every else _functions(DOCSTRINGS[name])
-    found: Texts = {}
-    items: set[str] = set()
+    every_item: Texts = {}
     for query, item in pairs:
-        if query not in found and item not in items:
-            found[query] = item
-            items.add(item)
-    queries = list(found)
-    some = np.random.default_rng(0).permutation(len(queries))[:MOST]
-    return {queries[row]: found[queries[row]][:LONGEST] for row in some}
+        every_item.setdefault(query, item)
+    queries = list(every_item)
+    some = [queries[row] for row in np.random.default_rng(0).permutation(len(queries))[:MOST]]
+    by_item: Texts = {}
+    for query in some:
+        by_item.setdefault(every_item[query], query)
+    return {query: item[:LONGEST] for item, query in by_item.items()}
 
 
 def _functions(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -29,10 +29,14 @@ START: Final = 2.0
 RISES: Final = 480.0
 FALLS: Final = 300.0
 LATE: Final = 4.0
-#: Clicks on an item that count in full while it is remembered.
+#: Clicks on an item that count in full while it is remembered, and clicked items up to which a list does.
 PULLS: Final = 8
-#: Most features of a map without a rank.
+CLICKED: Final = 3
+#: Most features of a full matrix, and the rank for more of them where none is set.
 DENSE: Final = 512
+RANK: Final = 64
+#: Size of the steps of a full matrix, and of a map of low rank.
+FULL_STEP, LOW_STEP = 0.7, 0.1
 #: A gradient longer than this times the usual one is shortened.
 LONGEST: Final = 10.0
 #: Decay of Adam's first and second moment, and what the root of the second is raised by, as a share of the usual entry.
@@ -51,22 +55,25 @@ Matrix = NDArray[np.floating[Any]]
 class Adapter(Bilinear):
     r"""A map of queries, q -> q + (q U) V', learned from lists of results while the items stay as they are.
 
-    The similarity of a query q to an item x is q' W x with W = I + U V' of rank r. Of a list, q is the query, and P its
-    items that were clicked. With x_1 .. x_s the items in memory, those shown in the list among them,
+    The similarity of a query q to an item x is q' W x. Up to 512 features W is a full matrix, and for more of them it
+    is I + U V' of rank r. Of a list, q is the query, and P its items that were clicked. With x_1 .. x_s the items in
+    memory, those shown in the list among them,
 
-        p_j = exp(q' W x_j / t) / sum_{i not in P or i = c} exp(q' W x_i / t),    l = -sum_{c in P} w_c log p_c / |P|
+        p_c = exp(q' W x_c / t) / sum_{i not in P or i = c} exp(q' W x_i / t),    l = -w sum_{c in P} w_c log p_c / |P|
 
-    with t = 0.03. Sixteen lists make a step of Adam on the mean of their gradients and on `pull` |U|^2 / 2 +
-    `pull` |V|^2 / 2, which pulls the map to the identity. After n lists its size is min(1, n / 480) / sqrt(1 + n / 300)
-    times `step` / sqrt(d), or times `step` / d for a full matrix. The root of its second moment is raised by half of
-    the gradient's usual entry, so that a few lists move little. What measures is the mean of the iterates, of U as of
-    V: A <- A + (U - A) 4 / (k + 3) at step k. U begins with normal random numbers of length 2 a column and V with
-    zeros, so that the first similarity is that of the embeddings.
+    with t = 0.03 and w = min(1, 3 / |P|). Sixteen lists make a step of Adam on the mean of their gradients and on
+    `pull` |W - I|^2 / 2, or `pull` |U|^2 / 2 + `pull` |V|^2 / 2, which pulls the map to the identity. After n lists its
+    size is min(1, n / 480) / sqrt(1 + n / 300) times `step` / d, or times `step` / sqrt(d) where the rank is low. The
+    root of its second moment is raised by half of the gradient's usual entry, so that a few lists move little. What
+    measures is the mean of the iterates, of U and V apart: A <- A + (U - A) 4 / (k + 3) at step k. W begins as I, or U
+    with normal random numbers of length 2 a column and V with zeros, so that the first similarity is that of the
+    embeddings.
 
     Parameters
     ----------
-    rank : r. 0 for a full matrix W, of at most 512 features.
-    step : size of the steps. 0.25 where it is left out, or 1.5 for a full matrix. Vectors are brought to length 1
+    rank : r; 0 for a full matrix W, of at most 512 features. Left out: 0 up to 512 features, and 64 for more; a state
+        that is restored keeps its own.
+    step : size of the steps. 0.7 where it is left out, or 0.1 where the rank is low. Vectors are brought to length 1
         inside, so that it has no unit.
     pull : strength of the pull to the identity. The noisier the clicks, the more.
     memory : items that are remembered as negatives, at least 2.
@@ -87,15 +94,16 @@ class Adapter(Bilinear):
     A similar pair is a list with one item clicked. The item of a dissimilar pair is only remembered. Constraints that
     follow one another and have one query vector are one list: its clicked items, and others that were shown.
 
-    A list pulls as much as every other one, however many of its items were clicked. The weight w_c of a click is the
-    constraint's, and for the n-th click on an item 8 / n of that if n > 8; n is counted while the item is remembered.
-    So neither a list nor an item can take the map over.
+    A list pulls as much as every other one, but less where more than three of its items were clicked: it says less of
+    what was sought. The weight w_c of a click is the constraint's, and for the n-th click on an item 8 / n of that if
+    n > 8; n is counted while the item is remembered. So neither a list nor an item can take the map over.
 
     A triplet is a mistake when q' W x+ is not above q' W x-, and its loss is log(1 + exp(-margin / t)). Of pairs
     nothing is judged; the loss is that of the margin q' W x. A constraint is utilised when it begins a list before
     which a step was made; clipped when that step's gradient was over ten times as long as usual, and shortened to that.
 
-    O(s d + r d) time for a list, in products of matrices. Memory of (s + 16) d + 8 r d numbers.
+    O(s d + r d) time for a list, in products of matrices, and d for r in a full matrix. Memory of (s + 16) d + 8 r d
+    numbers, or (s + 16) d + 4 d^2.
 
     References
     ----------
@@ -121,11 +129,11 @@ class Adapter(Bilinear):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
-    algorithm: ClassVar[str] = "adapter/1"
+    algorithm: ClassVar[str] = "adapter/2"
 
     def __init__(
         self,
-        rank: int = 64,
+        rank: int | None = None,
         step: float | None = None,
         pull: float = 0.012,
         *,
@@ -137,8 +145,8 @@ class Adapter(Bilinear):
         self.product = one_of("product", product, PRODUCTS)
         scaler = "unit" if product == "cosine" else "none"
         super().__init__(dtype=dtype, scaler=scaler, warm_up=WARM_UP, unit=PUBLISHED)
-        self.rank = whole("rank", rank, 0)
-        self.step = positive("step", (0.25 if rank else 1.5) if step is None else step)
+        self.rank = None if rank is None else whole("rank", rank, 0)
+        self.step = None if step is None else positive("step", step)
         self.pull = not_negative("pull", pull)
         self.memory = whole("memory", memory, 2)
         self.seed = whole("seed", seed, 0)
@@ -153,7 +161,7 @@ class Adapter(Bilinear):
     def W(self) -> Rows:
         self._known()
         eye: Rows = np.eye(len(self._mean[0]), dtype=self.dtype)
-        return eye + (self._mean[0] @ self._mean[1].T if self.rank else self._mean[0])
+        return eye + (self._mean[0] @ self._mean[1].T if self._rank else self._mean[0])
 
     @property
     def factors(self) -> tuple[Rows, ...]:
@@ -165,7 +173,13 @@ class Adapter(Bilinear):
             Before the first block, when the dimension is unknown.
         """
         self._known()
-        return tuple(one.copy() for one in self._mean) if self.rank else (self.W,)
+        return tuple(one.copy() for one in self._mean) if self._rank else (self.W,)
+
+    def rank_of(self, d: int) -> int:
+        """Rank of a map of d features that begins; 0 is a full matrix."""
+        if self.rank is None:
+            return RANK if d > DENSE else 0
+        return min(self.rank, d)
 
     def item_map(self, k: int) -> tuple[Rows, Rows]:
         """Maps A (k, d) of queries and B (k, d) of items to fewer dimensions, with (A q)' (B x) near q' W x.
@@ -201,23 +215,24 @@ class Adapter(Bilinear):
 
     def _moved(self, parts: list[Matrix], rows: Rows, projected: Rows) -> Rows:
         """The same, where the products of the queries with the first part are known."""
-        return np.asarray(rows + (projected @ parts[1].T if self.rank else projected))
+        return np.asarray(rows + (projected @ parts[1].T if self._rank else projected))
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return ("U", "V") if self.rank else ("D",)
+        return ("U", "V") if self._rank else ("D",)
 
-    def _begin(self, d: int) -> None:
-        if not self.rank:
+    def _begin(self, d: int, rank: int | None = None) -> None:
+        self._rank = self.rank_of(d) if rank is None else rank
+        if not self._rank:
             if d > DENSE:
                 wide = f"a full matrix is for at most {DENSE} features, not {d}: set a rank, such as 64"
                 raise BadRecord(Reason.WRONG_DIMENSION, wide)
             first = [np.zeros((d, d), self.dtype)]
         else:
             draw = np.random.Generator(np.random.Philox(key=[self.seed, d]))
-            shape = (d, min(self.rank, d))
+            shape = (d, self._rank)
             U = START / np.sqrt(max(d, 1)) * draw.standard_normal(shape)
             first = [U.astype(self.dtype), np.zeros(shape, self.dtype)]
         self._iterate: list[Matrix] = first
@@ -262,19 +277,15 @@ class Adapter(Bilinear):
         }
 
     def _restore_model(self, state: State) -> int:
-        if self._names[0] not in state:
-            held = "a full matrix" if "D" in state else "a map of low rank"
+        found = [self._of_type(state[name]) for name in (("D",) if "D" in state else ("U", "V"))]
+        d, rank = len(found[0]), 0 if "D" in state else found[0].shape[1]
+        if self.rank is not None and rank != self.rank_of(d):
+            held = f"a map of rank {rank}" if rank else "a full matrix"
             raise SettingsError(f"rank is {self.rank}, but the state to restore holds {held}")
-        found = [self._of_type(state[name]) for name in self._names]
-        d = len(found[0])
-        if self.rank and found[0].shape[1] != min(self.rank, d):
-            raise SettingsError(
-                f"rank is {self.rank}, but the state to restore holds a map of rank {found[0].shape[1]}"
-            )
         remembered: NDArray[Any] = np.asarray(state["memory_vectors"])
         if len(remembered) > self.memory:
             raise SettingsError(f"memory is {self.memory}, but the state to restore holds {len(remembered)}")
-        self._begin(d)
+        self._begin(d, rank)
         self._mean = found
         for i, name in enumerate(self._names):
             self._iterate[i] = np.array(state[f"iterate_{name}"])
@@ -360,14 +371,15 @@ class Adapter(Bilinear):
         np.exp(p, out=p)
         p /= p.sum(axis=1, keepdims=True)
         p[rows, slot] -= 1.0
-        p *= (share / np.bincount(q, minlength=b)[q] * (scale / b))[:, None]
+        number = np.bincount(q, minlength=b)[q]
+        p *= (share / number * np.minimum(1.0, CLICKED / number) * (scale / b))[:, None]
         # The links of a query follow one another.
         G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0) if several else p
         return self._one_step(X, P, np.asarray(G, self.dtype) @ H)
 
     def _one_step(self, X: Matrix, P: Matrix, Y: Matrix) -> tuple[bool, bool]:
         """A step on the gradient X' Y (d, d) of W; P is X U where the rank is low."""
-        gradients = [X.T @ (Y @ self._iterate[1]), Y.T @ P] if self.rank else [X.T @ Y]
+        gradients = [X.T @ (Y @ self._iterate[1]), Y.T @ P] if self._rank else [X.T @ Y]
         length = float(np.sqrt(sum(float(np.vdot(G, G)) for G in gradients)))
         if not np.isfinite(length) or length == 0.0:
             return False, False
@@ -378,7 +390,8 @@ class Adapter(Bilinear):
         self._usual += (factor * length - self._usual) / min(k, 100)
         d = len(self._iterate[0])
         # A step then moves what the map makes of a vector by as much in any dimension.
-        size = self.step / (np.sqrt(d) if self.rank else d)
+        usual = LOW_STEP if self._rank else FULL_STEP
+        size = (usual if self.step is None else self.step) / (np.sqrt(d) if self._rank else d)
         size *= min(1.0, k * BATCH / RISES) / np.sqrt(1.0 + k * BATCH / FALLS) / (1.0 - FIRST**k)
         root, share = 1.0 / np.sqrt(1.0 - SECOND**k), LATE / (k + LATE - 1.0)
         # Entries whose gradient is small against the others move by less: that of few lists is noise.

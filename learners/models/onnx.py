@@ -95,9 +95,10 @@ def _scaled(graph: Graph, scaler: str, affine: tuple[Any, Any] | None, wide: Val
 
 def _queries(graph: Graph, learner: Adapter, q: Value) -> Value:
     """The mapped queries of an adapter."""
-    if not learner.rank:
+    factors = learner.factors
+    if len(factors) == 1:
         return graph.mapped(q, learner.W)
-    U, V = learner.factors
+    U, V = factors
     return graph.added([q, graph.mapped(graph.mapped(q, U), V.T)])
 
 

@@ -19,7 +19,7 @@ from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.blocks import block
 
 Matrix = NDArray[np.float64]
-VERSION = ModelVersion("s", "a", "adapter/1", 1, 0, 9, "t", 0, 7, "file:///m", "0" * 64, 0)
+VERSION = ModelVersion("s", "a", "adapter/2", 1, 0, 9, "t", 0, 7, "file:///m", "0" * 64, 0)
 
 
 class Plain:
@@ -84,6 +84,7 @@ class Plain:
                 p /= p.sum()
                 for c, share in zip(others, p, strict=True):
                     rate = (share - (c is item)) * weight / len(clicked) / len(self.lists) / 0.03
+                    rate *= min(1.0, 3 / len(clicked))
                     outer = rate * np.outer(q, c["x"] / scale)
                     if self.rank:
                         total[0] += outer @ self.parts[1]
@@ -95,7 +96,7 @@ class Plain:
         length = np.sqrt(sum(float(np.sum(one**2)) for one in total))
         self.usual += (length - self.usual) / min(k, 100)
         tiny = 0.5 * self.usual / np.sqrt(sum(one.size for one in total))
-        step = 0.25 / np.sqrt(len(total[0])) if self.rank else 1.5 / len(total[0])
+        step = 0.1 / np.sqrt(len(total[0])) if self.rank else 0.7 / len(total[0])
         step *= min(1.0, 16 * k / 480) / np.sqrt(1.0 + 16 * k / 300)
         for i, part in enumerate(self.parts):
             g = total[i] + self.pull * part
@@ -121,7 +122,7 @@ def shown(seed: int, n: int, lists: int) -> list[tuple[int, NDArray[np.int64], N
     for _ in range(lists):
         q = int(draw.integers(n))
         others = [i for i in draw.choice(n, 6, replace=False).tolist() if i != q]
-        clicks = int(draw.integers(1, 3))
+        clicks = int(draw.integers(1, 5))
         more = [0] if draw.random() < 0.3 and q != 0 and 0 not in others else []
         found.append((q, np.array([q, *more, *others[: clicks - 1]]), np.array(others[clicks - 1 :])))
     return found
@@ -150,17 +151,17 @@ def test_steps_are_those_of_the_formulas(rank: int, memory: int, product: str) -
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
 
 
-def fed(seed: int = 4, d: int = 12, **settings: Any) -> tuple[Adapter, Matrix, Matrix]:
+def fed(seed: int = 4, d: int = 12, passes: int = 1, **settings: Any) -> tuple[Adapter, Matrix, Matrix]:
     Q, X = world(seed, d, 1500)
     model = Adapter(**settings)
-    for rows in np.array_split(np.arange(1000), 9):
+    for rows in np.array_split(np.tile(np.arange(1000), passes), 9 * passes):
         model.learn_pairs(Q[rows], X[rows])
     return model, Q[1000:], X[1000:]
 
 
 @pytest.mark.parametrize("settings", [{"rank": 4}, {"rank": 0}, {"rank": 4, "product": "dot"}], ids=str)
 def test_queries_that_were_never_learned_find_their_items(settings: dict[str, Any]) -> None:
-    model, Q, X = fed(**settings)
+    model, Q, X = fed(passes=3, **settings)
     if settings.get("product") != "dot":
         X = X / np.linalg.norm(X, axis=1, keepdims=True)
 
@@ -235,6 +236,24 @@ def test_one_item_cannot_take_the_map_over() -> None:
     assert shares[1] > raw + 0.8 * (shares[0] - raw)
 
 
+def test_lists_of_which_half_is_clicked_say_little() -> None:
+    """Every second list has ten clicked items near its query: what the others teach is learned as without these."""
+    Q, X = world(8, 12, 1500)
+    shares = []
+    for poisoned in (False, True):
+        model = Adapter()
+        for n in range(1000):
+            model.learn_pairs(Q[n : n + 1], X[n : n + 1])
+            if poisoned:
+                wrong = X[np.argsort(-(X[:1000] @ Q[n - 1]))[1:20:2]]
+                model.learn_pairs(np.repeat(Q[n - 1 :][:1], len(wrong), axis=0), wrong)
+        found = model.similarities(Q[1000:1400], X[1000:1400])
+        shares.append(float(np.mean(found.argmax(axis=1) == np.arange(400))))
+    unit = (one[1000:1400] / np.linalg.norm(one[1000:1400], axis=1, keepdims=True) for one in (Q, X))
+    raw = float(np.mean(np.matmul(next(unit), next(unit).T).argmax(axis=1) == np.arange(400)))
+    assert shares[1] > raw + 0.9 * (shares[0] - raw)
+
+
 def test_settings_and_states_that_do_not_fit_are_refused() -> None:
     for wrong in (
         {"rank": -1},
@@ -249,10 +268,12 @@ def test_settings_and_states_that_do_not_fit_are_refused() -> None:
     state = fed(rank=4)[0].state()
     with pytest.raises(SettingsError, match="holds a map of rank 4"):
         Adapter(rank=5).restore(state)
-    with pytest.raises(SettingsError, match="rank is 0, but the state to restore holds a map of low rank"):
+    with pytest.raises(SettingsError, match="rank is 0, but the state to restore holds a map of rank 4"):
         Adapter(rank=0).restore(state)
     with pytest.raises(SettingsError, match="memory is 20"):
         Adapter(rank=4, memory=20).restore(state)
+    with pytest.raises(SettingsError, match="rank is 4, but the state to restore holds a full matrix"):
+        Adapter(rank=4).restore(fed()[0].state())
     with pytest.raises(BadRecord, match="at most 512 features, not 513"):
         Adapter(rank=0).learn_pairs(np.ones((1, 513)), np.ones((1, 513)))
 
@@ -264,3 +285,15 @@ def test_before_the_first_step_it_is_the_similarity_of_the_embeddings() -> None:
     np.testing.assert_allclose(model.similarity(Q, X), wanted, rtol=1e-5)
     model.learn_pairs(Q[:3], X[:3])
     np.testing.assert_allclose(model.similarity(Q, X), wanted, rtol=1e-5)
+
+
+def test_a_rank_that_is_left_out_follows_the_features_or_the_state() -> None:
+    for d, shapes in ((512, [(512, 512)]), (513, [(513, 64), (513, 64)])):
+        model = Adapter()
+        model.learn_pairs(*world(7, d, 4))
+        assert [one.shape for one in model.factors] == shapes
+    low = fed(rank=4)[0]
+    model = Adapter()
+    model.restore(low.state())
+    for left_out, given in zip(model.factors, low.factors, strict=True):
+        np.testing.assert_array_equal(left_out, given)

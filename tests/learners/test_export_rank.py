@@ -70,7 +70,7 @@ def test_a_rank_of_as_many_columns_changes_nothing() -> None:
 @pytest.mark.parametrize("product", ["cosine", "dot"])
 def test_an_adapter_of_a_smaller_rank_maps_items_as_well(product: str) -> None:
     draw = np.random.default_rng(2)
-    learner = cast(Any, create("adapter", product=product, memory=64))
+    learner = cast(Any, create("adapter", rank=5, product=product, memory=64))
     x, near, far = draw.normal(size=(3, 300, D))
     learner.learn_triplets(x, near, far)
     whole = export(learner, VERSION, {})

@@ -66,7 +66,7 @@ def test_a_store_of_raw_items_ranks_as_the_learner_does(
 
 def test_a_file_is_named_by_what_it_was_exported_of(tmp_path: Path) -> None:
     file = tmp_path / "model.npz"
-    file.write_bytes(encode(export(learned("adapter"), VERSION, {}), "npz"))
+    file.write_bytes(encode(export(learned("adapter", rank=D), VERSION, {}), "npz"))
     found = QueryModel.from_file(file)
     assert (found.learner, found.name, found.digest) == ("taste", Name(2, 5, 70), "ab" * 32)
     assert found.adapted and found.dimension == D
@@ -87,7 +87,7 @@ def changed(tmp_path: Path, **arrays: Any) -> Path:
 
 def _file(tmp_path: Path) -> Path:
     file = tmp_path / "model.npz"
-    file.write_bytes(encode(export(learned("adapter"), VERSION, {}), "npz"))
+    file.write_bytes(encode(export(learned("adapter", rank=D), VERSION, {}), "npz"))
     return file
 
 
