@@ -12,6 +12,7 @@ from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.system.finding import Finding, refusable
 from kinstream.cli.system.service_checks import service_findings, unserved_findings
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
+from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import look_for_source, view_of
@@ -28,6 +29,8 @@ ANSWER_SECONDS: Final = 10.0
 AHEAD_SECONDS: Final = 5.0
 #: Packages of the vector stores.
 _STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
+_STAMPS: Final = "message.timestamp.type"
+_BOUND: Final = "message.timestamp.after.max.ms"
 _SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")
 
 
@@ -148,9 +151,29 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent) -> Iterator[Findi
         check_role(cluster, settings, agent.role, name, groups, spec.also_writes)
         look_for_source(spec, cluster)
         birth = None if number is None else read_birth(settings.checkpoints.url, agent.application, number)
+        times = _times(cluster, settings, agent)
         if birth is None:
-            return f"may begin: kinstream up, or {agent.command} --create"
+            return f"may begin: kinstream up, or {agent.command} --create{times}"
         compare(birth, view_of(spec, settings, cluster), spec.command)
-        return f"generation {number} fits the settings and the topics"
+        return f"generation {number} fits the settings and the topics{times}"
 
     yield refusable(agent.application, checked)
+
+
+def _times(cluster: Cluster, settings: Settings, agent: Agent) -> str:
+    """What is said of a topic of UBI in which writers whose clocks are ahead close the lists of others."""
+    section = settings.sources.get(agent.name) if agent.role == "source" else None
+    if section is None or section.preset is None:
+        return ""
+    try:
+        found = cluster.config_of(section.topic)
+    except KinstreamError:
+        # It is another system's topic: the right to read its settings is not needed.
+        return ""
+    bound = int(found.get(_BOUND) or MAX_AHEAD_MS + 1)
+    if found.get(_STAMPS) != "CreateTime" or bound <= MAX_AHEAD_MS:
+        return ""
+    return (
+        f"; the writers of {section.topic} stamp its records ({_STAMPS}=CreateTime), and lists close by these times: "
+        f"let brokers stamp them ({_STAMPS}=LogAppendTime), or refuse what is ahead ({_BOUND}={MAX_AHEAD_MS})"
+    )

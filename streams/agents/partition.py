@@ -182,8 +182,9 @@ class PartitionRunner:
             if not any(wanted < gap <= log_start for gap in place.accepted_gaps):
                 raise LogGap(
                     f"{where}: {place.name} wants offset {wanted}, and the log now starts at {log_start}: "
-                    f"{log_start - wanted} records are gone. To continue without them: kinstream accept-gap "
-                    f"{place.name} --partition {place.partition} --offset {log_start}"
+                    f"up to {log_start - wanted} records are gone. What they were, the log no longer shows: if "
+                    "aborted transactions wrote them all, nothing is lost. To continue without them: kinstream "
+                    f"accept-gap {place.name} --partition {place.partition} --offset {log_start}"
                 )
             notes.append(
                 f"{where}: continuing at {log_start}, {log_start - wanted} records were lost and accepted"

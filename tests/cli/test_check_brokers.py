@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kinstream.cli.system import overview
 from kinstream.cli.system.checks import findings
 from kinstream.cli.system.finding import Finding
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.kafka import unanswered
 from kinstream.streams.kafka.cluster import Cluster
@@ -72,6 +73,35 @@ def test_a_source_whose_topic_is_missing_is_a_fault_until_it_exists(brokers: str
     finally:
         cluster.close()
     assert checked(settings)["source-orders"].good
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"message.timestamp.type": "CreateTime"}, True),
+        ({"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": "3600000"}, True),
+        ({"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": "300000"}, False),
+        ({"message.timestamp.type": "LogAppendTime"}, False),
+        ({}, False),
+    ],
+)
+def test_a_topic_whose_writers_stamp_the_records_that_close_lists_is_told(
+    brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, str], said: bool
+) -> None:
+    settings = settings_at(brokers, tmp_path)
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.topic_id("shop.orders")
+    finally:
+        cluster.close()
+    shop = {"orders": SOURCE, "ubi": {"topic": "shop.orders", "preset": "ubi", "space": "s"}}
+    settings = settings.model_copy(update={"sources": {n: SourceSettings(**v) for n, v in shop.items()}})
+    monkeypatch.setattr(Cluster, "config_of", lambda *_: config)
+    found = checked(settings)
+    # It is another system's topic, and no fault.
+    assert found["source-ubi"].good
+    assert ("the writers of shop.orders stamp its records" in found["source-ubi"].text) == said
+    assert "stamp" not in found["source-orders"].text
 
 
 # ---- coordinators -----------------------------------------------------------------------------------------------
