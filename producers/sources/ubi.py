@@ -11,7 +11,7 @@ Schema: https://o19s.github.io/ubi, version 1.3.0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
@@ -176,12 +176,11 @@ class Ubi:
         query_item, vectors = forms.name(record, "query_item"), query_vector(forms.fields, record)
         if shown is None:
             shown = self._new(record, query, own_ms, log_ms, session, user)
-        if self._lists.add_hits(shown, hits or (), own_ms, self._placed_ms(log_ms)):
+        if self._lists.add_query(shown, hits or (), query_item, vectors, own_ms, self._placed_ms(log_ms)):
             self._counts[LIST_CONTINUED] += not is_new
         else:
             self._counts[LIST_REPEATED] += not is_new
         shown.session, shown.user = shown.session or session, shown.user or user
-        shown.query_item, shown.query_vector = shown.query_item or query_item, shown.query_vector or vectors
         return query, log_ms
 
     def _impression(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
@@ -253,22 +252,23 @@ class Ubi:
     def state(self) -> State:
         own: State = {
             "open_lists": orjson.dumps(self._lists.state()).decode(),
+            "spaces": orjson.dumps(self._lists.spaces).decode(),
             "times": orjson.dumps(self._time.state()).decode(),
             "fates": orjson.dumps(self.counts()).decode(),
         }
         return own | self._reader.format.state()
 
     def restore(self, state: State) -> None:
-        self._take_lists(state)
+        self._take_lists(state, orjson.loads(str(state.get("spaces", "[]"))))
         self._counts = Counter(orjson.loads(str(state["fates"])))
         self._reader.format.restore(state)
 
     def inherit(self, state: State) -> None:
         if "open_lists" in state:
-            self._take_lists(state)
+            self._take_lists(state, ())
 
-    def _take_lists(self, state: State) -> None:
-        self._lists.restore(orjson.loads(str(state["open_lists"])))
+    def _take_lists(self, state: State, spaces: Sequence[str]) -> None:
+        self._lists.restore(orjson.loads(str(state["open_lists"])), spaces)
         # The first version kept the largest time in a record, which any client could have set.
         self._time.restore([(query, at) for query, at in orjson.loads(str(state.get("times", "[]")))])
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import base64
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from kinstream.producers.sources.packing import ROOM, list_bytes
+from kinstream.producers.sources.packing import MAX_SPACES, ROOM, list_bytes
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ItemClick, Table
 
-#: Lists, and items in them, that are open at a time; above it those that would close first are closed.
+#: Lists that are open at a time, and bytes of their events; above it those that would close first are closed.
 MAX_OPEN: Final = 100_000
-MAX_ITEMS: Final = 2_000_000
+MAX_BYTES: Final = 128 * 1024 * 1024
 #: Bytes that an item, a click, and names that may come later, add to an event at most.
 _ITEM_BYTES: Final = 16
 _CLICK_BYTES: Final = 20
@@ -36,7 +37,7 @@ class OpenList:
     seen : ordinal of each further item that impressions name; None where one has none.
     places : number of the next hit.
     number : counts lists in the order of the log.
-    size : upper bound of the bytes of its event.
+    size : upper bound of the bytes of its event, but for names that may come later.
     """
 
     space: str
@@ -63,14 +64,28 @@ class OpenList:
         return item in self.hits or item in self.seen
 
     def click(self) -> Click:
-        """The event: hits first, then what only impressions name, by their ordinals."""
+        """The event: hits first, then what only impressions name, by their ordinals.
+
+        Of several items with one ordinal, each is on a further page.
+        """
         items, positions = list(self.hits), list(self.hits.values())
         # Ordinals count from 0 or from 1.
         first = 0 if 0 in self.seen.values() else 1
-        for name, ordinal in sorted(self.seen.items(), key=lambda one: (one[1] is None, one[1] or 0)):
-            least = positions[-1] + 1 if positions else 0
+        pages: Counter[int] = Counter()
+        ranked, last = [], []
+        for name, ordinal in self.seen.items():
+            if ordinal is None:
+                last.append(name)
+            else:
+                ranked.append((pages[ordinal], ordinal, name))
+                pages[ordinal] += 1
+        # Names do not decide: no two have page and ordinal alike.
+        for _, ordinal, name in sorted(ranked):
+            positions.append(max(positions[-1] + 1 if positions else 0, ordinal - first))
             items.append(name)
-            positions.append(least if ordinal is None else max(least, ordinal - first))
+        begin = positions[-1] + 1 if positions else 0
+        items += last
+        positions += range(begin, begin + len(last))
         return Click(
             self.space,
             self.list_id,
@@ -106,10 +121,13 @@ class OpenLists:
         self._lists: dict[str, OpenList] = {}
         #: Closing times, numbers and ids; a list may have moved on since, or be gone.
         self._closing: list[tuple[int, int, str]] = []
-        self._next = self._items = self._latest_ms = 0
+        self._next = self._bytes = self._latest_ms = 0
         #: The lists before the changes that `undo` takes back; None for those that were not there.
         self._before: dict[str, OpenList | None] = {}
         self._copies = False
+        #: Spaces that lists have, or have had: what closes has to find room for its space. Those of this record too.
+        self._spaces: dict[str, None] = {}
+        self._new_spaces: list[str] = []
 
     def find(self, list_id: str) -> OpenList | None:
         """The open list of that id."""
@@ -117,56 +135,97 @@ class OpenLists:
 
     def begin(self, *, copies: bool) -> None:
         """Remember the lists that are opened from now on, and with `copies` also those that change."""
-        self._before, self._copies = {}, copies
+        self._before, self._copies, self._new_spaces = {}, copies, []
 
     def undo(self) -> None:
         """Bring the lists back that have changed since `begin`."""
         for list_id, one in self._before.items():
-            self._items -= len(self._lists[list_id])
+            self._bytes -= self._lists[list_id].size
             if one is None:
                 del self._lists[list_id]
             else:
                 self._lists[list_id] = one
-                self._items += len(one)
+                self._bytes += one.size
+        for space in self._new_spaces:
+            del self._spaces[space]
 
     def open(self, one: OpenList) -> OpenList:
         """Add a list without items.
 
         Raises
         ------
-        BadRecord : its event would not fit into a block.
+        BadRecord : its space is one too many.
         """
-        one.size = _room(list_bytes(one.click()) + _LATER_BYTES)
+        if one.space not in self._spaces:
+            if len(self._spaces) >= MAX_SPACES:
+                raise BadRecord(
+                    Reason.SPACE_LIMIT,
+                    f"space {one.space!r} would be one more than {MAX_SPACES} in this partition",
+                )
+            self._new_spaces.append(one.space)
         self._before.setdefault(one.list_id, None)
+        self._keep(one)
+        return one
+
+    def _keep(self, one: OpenList) -> None:
+        self._spaces[one.space] = None
+        one.size = list_bytes(one.click())
         one.number = self._next
         self._next += 1
         self._lists[one.list_id] = one
+        self._bytes += one.size
         self._push(one)
-        return one
 
-    def add_hits(self, one: OpenList, hits: Sequence[str | None], time_ms: int, log_ms: int) -> bool:
-        """Add the hits of a query that the list does not hold yet; returns whether there are any.
+    def _grow(self, one: OpenList, size: int) -> None:
+        """Before a list changes: let its event have more bytes.
+
+        Raises
+        ------
+        BadRecord : it would not fit into a block.
+        """
+        if one.size + size + _LATER_BYTES > ROOM:
+            raise BadRecord(
+                Reason.TOO_LARGE,
+                f"its list would take {one.size + size + _LATER_BYTES} bytes; {ROOM} are the limit",
+            )
+        if self._copies and one.list_id not in self._before:
+            self._before[one.list_id] = one.copy()
+        one.size += size
+        self._bytes += size
+
+    def add_query(
+        self,
+        one: OpenList,
+        hits: Sequence[str | None],
+        item: str | None,
+        vector: tuple[Table, ...],
+        time_ms: int,
+        log_ms: int,
+    ) -> bool:
+        """Add the item and the vector of a query, if the list has none, and its hits that the list does not hold yet.
 
         A hit that is named twice has the first of its places, and one without an id leaves its place empty.
+
+        Returns
+        -------
+        Whether there are further hits.
 
         Raises
         ------
         BadRecord : the event would not fit into a block.
         """
         new = [name for name in dict.fromkeys(hits) if name is not None and name not in one.hits]
+        more = () if one.query_vector else vector
+        self._grow(one, sum(map(_bytes, new)) + sum(table.vectors.nbytes for table in more))
+        one.query_item, one.query_vector = one.query_item or item, one.query_vector or more
         if not new:
             return False
-        size = _room(one.size + sum(_bytes(name) for name in new))
-        self._change(one)
-        self._items -= len(one)
         shown = new if one.places else hits
         for place, name in enumerate(shown, one.places):
             if name is not None:
                 one.hits.setdefault(name, place)
                 one.seen.pop(name, None)
         one.places += len(shown)
-        one.size = size
-        self._items += len(one)
         self._go_on(one, time_ms, log_ms)
         return True
 
@@ -186,11 +245,8 @@ class OpenLists:
         }
         if not new:
             return False
-        size = _room(one.size + sum(map(_bytes, new)))
-        self._change(one)
+        self._grow(one, sum(map(_bytes, new)))
         one.seen |= new
-        one.size = size
-        self._items += len(new)
         self._go_on(one, time_ms, log_ms)
         return True
 
@@ -202,15 +258,9 @@ class OpenLists:
         BadRecord : the event would not fit into a block.
         """
         new = [(item, time_ms) for item in items if (item, time_ms) not in one.clicks]
-        size = _room(one.size + _CLICK_BYTES * len(new))
-        self._change(one)
+        self._grow(one, _CLICK_BYTES * len(new))
         one.clicks += new
-        one.size = size
         return len(new)
-
-    def _change(self, one: OpenList) -> None:
-        if self._copies and one.list_id not in self._before:
-            self._before[one.list_id] = one.copy()
 
     def _go_on(self, one: OpenList, time_ms: int, log_ms: int) -> None:
         one.last_ms = max(one.last_ms, time_ms)
@@ -244,7 +294,7 @@ class OpenLists:
 
     def surplus(self) -> Iterator[OpenList]:
         """Take out lists until there are not too many."""
-        while len(self._lists) > MAX_OPEN or (self._items > MAX_ITEMS and len(self._lists) > 1):
+        while len(self._lists) > MAX_OPEN or (self._bytes > MAX_BYTES and len(self._lists) > 1):
             one = self._first()
             assert one is not None
             yield self._take_out(one)
@@ -265,7 +315,7 @@ class OpenLists:
     def _take_out(self, one: OpenList) -> OpenList:
         heapq.heappop(self._closing)
         del self._lists[one.list_id]
-        self._items -= len(one)
+        self._bytes -= one.size
         return one
 
     def __iter__(self) -> Iterator[OpenList]:
@@ -297,10 +347,16 @@ class OpenLists:
             for one in self._lists.values()
         ]
 
-    def restore(self, state: list[dict[str, Any]]) -> None:
-        """Continue from what `state` returned, in this version or in the first."""
+    @property
+    def spaces(self) -> list[str]:
+        """The spaces that lists have, or have had."""
+        return list(self._spaces)
+
+    def restore(self, state: list[dict[str, Any]], spaces: Sequence[str]) -> None:
+        """Continue from what `state` and `spaces` returned, in this version or in the first, which kept no spaces."""
         self._lists, self._closing = {}, []
-        self._next = self._items = self._latest_ms = 0
+        self._spaces = dict.fromkeys(spaces)
+        self._next = self._bytes = self._latest_ms = 0
         for entry in state:
             found = dict(entry)
             found["clicks"] = [(item, at) for item, at in found["clicks"]]
@@ -313,19 +369,8 @@ class OpenLists:
                 items = found.pop("items")
                 found |= {"hits": {name: place for place, name in enumerate(items)}, "places": len(items)}
                 found |= {"last_ms": found["shown_at_ms"], "opened_ms": found["shown_at_ms"]}
-            one = OpenList(**found, number=self._next)
-            one.size = list_bytes(one.click()) + _LATER_BYTES
-            self._next += 1
-            self._lists[one.list_id] = one
-            self._items += len(one)
-            self._push(one)
+            self._keep(OpenList(**found))
 
 
 def _bytes(name: str) -> int:
     return 4 * len(name) + _ITEM_BYTES
-
-
-def _room(size: int) -> int:
-    if size > ROOM:
-        raise BadRecord(Reason.TOO_LARGE, f"its list would take {size} bytes; {ROOM} are the limit")
-    return size

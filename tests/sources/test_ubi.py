@@ -13,7 +13,7 @@ import pytest
 
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.clicks.rows import click_block
-from kinstream.producers.sources import ubi_lists
+from kinstream.producers.sources import packing, ubi_lists
 from kinstream.producers.sources.agent import source_spec
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import BadRecord
@@ -260,6 +260,53 @@ def test_too_many_open_lists_close_the_oldest(monkeypatch: pytest.MonkeyPatch) -
     assert not _closed(agent, _query("b", ["1"], START), 1)
     assert [row["list_id"] for row in _closed(agent, _query("c", ["1"], START), 2)] == ["a"]
     assert agent.counts["fate.list-closed-early"] == 1
+
+
+def test_open_lists_take_a_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ubi_lists, "MAX_BYTES", 200_000)
+    agent = _machine(space="", fields={"space": "client_id", "query_vector": "v"})
+    # Spaces without end, and vectors: what is kept open is bounded by the bytes of all.
+    for number in range(60):
+        _closed(agent, _query(f"{number}", ["1"], START, v=[0.5] * 2_500), number)
+    assert agent.counts["fate.list-closed-early"] == 60 - 19
+    for number in range(200):
+        _closed(agent, _event("impression", f"{50}", f"{number:0100}", START), 60 + number)
+    assert agent.counts["fate.list-closed-early"] > 60 - 19
+    assert len(str(agent.partition_state()["mapper.open_lists"])) < 400_000
+
+
+@pytest.mark.parametrize("first", ["hits", "vector", "both"])
+def test_a_list_that_is_too_large_with_its_vector_takes_no_other_along(first: str) -> None:
+    agent = _machine(fields={"query_vector": "v"})
+    hits, vector = {"hits": [f"{n:020}" for n in range(1_500)]}, {"v": [0.5] * 100_000}
+    large = [_query("large", hits["hits"], START, **vector)]
+    if first != "both":
+        parts = [_query("large", hits["hits"], START), _query("large", ["1"], START, **vector)]
+        large = parts if first == "hits" else parts[::-1]
+    records = [_query("a", ["1"], START), *large, _query("b", ["1"], START)]
+    for number, record in enumerate(records):
+        assert not _closed(agent, record, number)
+    assert agent.dead == {"too-large": 1}
+    rows = _closed(agent, _query("end", ["1"], START + 40 * MINUTE), len(records))
+    assert [row["list_id"] for row in rows] == ["a", *["large"] * (first != "both"), "b"]
+
+
+def test_a_space_too_many_is_refused_before_others_wait_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ubi_lists, packing):
+        monkeypatch.setattr(module, "MAX_SPACES", 2)
+    agent = _machine(space="", fields={"space": "client_id"})
+    many = [_query(name, ["1"], START) for name in ("a", "b", "c")]
+    for number, record in enumerate([many, many[:1], many[1], many[2], _query("d", ["1"], START)]):
+        assert not _closed(agent, record, number, log_ms=START)
+    # The array with three, and the two above two.
+    assert agent.dead == {"space-limit": 3}
+    rows = _closed(agent, _query("e", ["2"], START + 40 * MINUTE, client_id="c-a"), 5)
+    assert [row["list_id"] for row in rows] == ["a", "b"] and agent.dead == {"space-limit": 3}
+    other = _machine(space="", fields={"space": "client_id"})
+    other.restore(6, None, agent.partition_state(), ())
+    for one in (agent, other):
+        assert not _closed(one, _query("d", ["1"], START), 6)
+        assert one.dead["space-limit"] == 4
 
 
 def test_a_state_brings_open_lists_back() -> None:

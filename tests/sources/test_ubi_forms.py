@@ -162,6 +162,14 @@ def test_impressions_that_leave_ranks_out_keep_the_ranks_of_the_others() -> None
     assert (row["items"], row["positions"]) == (["a", "b", "c"], [1, 4, 5])
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_pages_whose_impressions_count_from_their_own_top_keep_their_order(first: int) -> None:
+    pages = [[_impression(f"{page}-{n}", n + first) for n in (0, 1, 2)] for page in "abc"]
+    (row,), _ = _lists([*pages[0], *reversed(pages[1]), *pages[2]])
+    assert row["items"] == [f"{page}-{n}" for page in "abc" for n in (0, 1, 2)]
+    assert row["positions"] == list(range(9))
+
+
 def test_a_query_without_hits_gives_impressions_its_vector() -> None:
     source = {**SOURCE, "fields": {"query_item": "seed"}}
     for records in (
