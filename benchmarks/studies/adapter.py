@@ -3,7 +3,7 @@
 The corpus is `kinstream.producers.simulated.documentation`. 2,664 queries are learned from, and NDCG@10 is that of
 1,500 others over all items. "labels": every pair of a query and its item once. Clicks: 10,656 lists of 20 items,
 simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the rule `click-list`. The
-batch adapter has the labels, in 30 epochs.
+batch adapter has the labels, in 30 epochs, and is left out without the extra `torch`.
 
 Examples:
   python -m benchmarks.studies.adapter --seeds 5
@@ -16,6 +16,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ PAIRS, TESTED, LISTS = 2_664, 1_500, 10_656
 #: Contenders: kind, settings.
 ONLINE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "adapter": ("adapter", {}),
-    "rank = 0": ("adapter", {"rank": 0}),
+    "rank = 64": ("adapter", {"rank": 64}),
 }
 PEOPLE: Final[dict[str, Searchers | None]] = {
     "labels": None,
@@ -73,7 +74,8 @@ def gains(path: Path | None, seeds: range) -> None:
         if path is not None:
             np.savez(path, queries=queries, items=items)
     print(f"{len(items)} items of {items.shape[1]} features, seeds {seeds.start} to {seeds.stop - 1}\n")
-    names = [*ONLINE, BATCH]
+    batch = find_spec("torch") is not None
+    names = [*ONLINE, *([BATCH] if batch else [])]
     print(f"| learned from | {NOTHING} | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}", flush=True)
     for title, people in PEOPLE.items():
         rows = []
@@ -81,7 +83,17 @@ def gains(path: Path | None, seeds: range) -> None:
             contenders = {
                 name: (kind, settings | {"seed": seed}) for name, (kind, settings) in ONLINE.items()
             }
-            arguments: Any = (queries, items, seed, PAIRS, TESTED, contenders, people, LISTS, people is None)
+            arguments: Any = (
+                queries,
+                items,
+                seed,
+                PAIRS,
+                TESTED,
+                contenders,
+                people,
+                LISTS,
+                batch and people is None,
+            )
             measured = {name: one.ndcg for name, one in compared(*arguments)}
             rows.append([measured.get(name, np.nan) for name in (NOTHING, *names)])
         table = np.array(rows)
@@ -97,7 +109,7 @@ def gains(path: Path | None, seeds: range) -> None:
 def costs() -> None:
     """Labelled pairs a second (the best of five times 2,048), sizes, and microseconds of a mapped query; one thread."""
     print("| d | rank | pairs/s | model, MB | state, MB | query map, us |\n|---|---|---|---|---|---|")
-    for d, rank in ((384, 64), (1_536, 128), (3_072, 128)):
+    for d, rank in ((384, 0), (384, 64), (1_536, 128), (3_072, 128)):
         draw = np.random.default_rng(d)
         learner = Adapter(rank)
         batches = [draw.normal(size=(2, 256, d)).astype(np.float32) for _ in range(44)]
@@ -107,10 +119,13 @@ def costs() -> None:
         version = ModelVersion("s", "a", learner.algorithm, 1, 0, 1, "t", 0, 1, "", "0" * 64, 0)
         model = len(encode(export(learner, version, {}), "safetensors")) / 1e6
         state = len(to_bytes(learner.state())) / 1e6
-        U, V = learner.factors
-        Vt, q = np.ascontiguousarray(V.T), batches[0][0][0]
+        factors, q = learner.factors, batches[0][0][0]
         with one_blas_thread():
-            micro = 1e6 * _fastest(lambda q=q, U=U, Vt=Vt: q + (q @ U) @ Vt)  # type: ignore[misc]
+            if rank:
+                U, Vt = factors[0], np.ascontiguousarray(factors[1].T)
+                micro = 1e6 * _fastest(lambda q=q, U=U, Vt=Vt: q + (q @ U) @ Vt)  # type: ignore[misc]
+            else:
+                micro = 1e6 * _fastest(lambda q=q, W=factors[0]: q @ W)  # type: ignore[misc]
         print(f"| {d:,} | {rank} | {rate:,.0f} | {model:.2f} | {state:.2f} | {micro:.1f} |", flush=True)
 
 
