@@ -1,7 +1,7 @@
 """Labels of a whole file, by the rule of `kinstream.streams.records.foreign.names`.
 
-Their type is determined once over all of them, not per block. CSV has no types, so there text that is a whole number, 1
-or 1.0, or true or false, is one.
+Their type is determined once over all of them, not per block. CSV has no types, so there text that is a whole number,
+1, 1.0 or 1.00e+00, or true or false, is one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from kinstream.streams.records.checks import MAX_STRING_LENGTH
 #: The form of whole numbers: text with leading zeros or a plus is a name, so 007 is not 7. Of those that floats or
 #: booleans were written as: in CSV alone.
 _WHOLE: Final = r"^(-?0|-?[1-9][0-9]{0,18})$"
-_FLOAT: Final = r"^(-?0|-?[1-9][0-9]{0,15})\.0+$"
+_FLOAT: Final = r"^((-?0|-?[1-9][0-9]{0,15})\.0+|-?[0-9]\.[0-9]+[eE]\+[0-9]{1,2})$"
 _FLAG: Final = r"^(?i:true|false)$"
 _INT64: Final = range(-(2**63), 2**63)
+_EXACT: Final = 2**53
 
 
 class LabelScan:
@@ -83,7 +84,7 @@ class LabelScan:
         """The number of different labels."""
         written = self._seen
         # In CSV, 1 and 1.0 are one of them.
-        return len(written if self.kind == "string" else {_number(one) for one in written})
+        return len(written if self.kind == "string" else {int(_number(one)) for one in written})
 
 
 def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
@@ -91,7 +92,7 @@ def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
     column = _plain(column, where)
     if kind == "integer":
         if is_text(column.type) and not pc.all(pc.match_substring_regex(column, _WHOLE)).as_py():
-            return np.array([_number(text) for text in column.to_pylist()], np.int64)
+            return np.array([int(_number(text)) for text in column.to_pylist()], np.int64)
         numbers: Labels = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return numbers
     if not is_text(column.type):
@@ -99,11 +100,13 @@ def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
     return strings(column.to_pylist())
 
 
-def _number(written: Any) -> int:
-    """A label that is a whole number, or true (1) or false (0), also as CSV has them."""
-    if isinstance(written, str):
-        return int(written.lower() == "true") if written[-1] in "eE" else int(written.partition(".")[0])
-    return int(written)
+def _number(written: Any) -> int | float:
+    """A label that is a number, or true (1) or false (0), also as CSV has them."""
+    if not isinstance(written, str):
+        return int(written)
+    if written[-1] in "eE":
+        return int(written.lower() == "true")
+    return float(written) if "e+" in written.lower() else int(written.partition(".")[0])
 
 
 def _plain(column: pa.Array, where: Where) -> pa.Array:
@@ -127,10 +130,13 @@ def _fits_integer(column: pa.Array) -> pa.Array:
     """Which labels are whole numbers of 64 bits."""
     if is_text(column.type):
         fit = pc.or_(pc.match_substring_regex(column, _WHOLE), pc.match_substring_regex(column, _FLOAT))
-        if pc.any(pc.and_(fit, pc.greater_equal(pc.utf8_length(column), 19))).as_py():
+        doubtful = pc.or_(
+            pc.greater_equal(pc.utf8_length(column), 19), pc.match_substring(column, "e+", ignore_case=True)
+        )
+        if pc.any(pc.and_(fit, doubtful)).as_py():
             fit = pa.array(
                 [
-                    f and _number(text) in _INT64
+                    f and _is_whole(_number(text))
                     for f, text in zip(fit.to_pylist(), column.to_pylist(), strict=True)
                 ]
             )
@@ -138,8 +144,13 @@ def _fits_integer(column: pa.Array) -> pa.Array:
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         values = values.astype(np.float64)
-        return pa.array((np.abs(values) <= 2.0**53) & (values == np.floor(values)))
+        return pa.array((np.abs(values) <= _EXACT) & (values == np.floor(values)))
     return pa.array(values <= np.iinfo(np.int64).max)
+
+
+def _is_whole(number: float) -> bool:
+    """Whether it is a whole number of 64 bits, which a float can tell from its neighbours."""
+    return number in _INT64 if isinstance(number, int) else abs(number) <= _EXACT and number.is_integer()
 
 
 def check_rows(scan: LabelScan, place: str) -> None:

@@ -290,6 +290,11 @@ def test_text_that_has_a_type_is_no_number(tmp_path: Path) -> None:
     # In CSV, text is what is not a number in all of the file.
     assert in_csv(tmp_path, ["1.0", "2"]) == [1, 2]
     assert in_csv(tmp_path, ["1.0", "2.5"]) == ["1.0", "2.5"]
+    # As numpy.savetxt writes them.
+    assert in_csv(tmp_path, [f"{n:.18e}" for n in (1, 0, -30, 2**53)]) == [1, 0, -30, 2**53]
+    for text in (f"{1.5:.18e}", f"{2.0**60:.18e}", "1e3", "9.0e-01"):
+        assert in_csv(tmp_path, ["1", text]) == ["1", text]
+    assert in_csv(tmp_path, ["9007199254740993.0"]) == [2**53 + 1]
     assert in_csv(tmp_path, ["TRUE", "maybe"]) == ["TRUE", "maybe"]
     assert in_csv(tmp_path, ["true", "1"]) == ["true", "1"]
     assert labels_of(str(tmp_path / "rows.csv"), label_type="integer") == [1, 1]
