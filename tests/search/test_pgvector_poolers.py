@@ -17,6 +17,10 @@ pytestmark = pytest.mark.long
 
 X = np.eye(4, dtype=np.float32)
 TABLES = ("shoes", "books", "wines", "films")
+SLOW = (
+    "create or replace view slow as select id, embedding, lang, size + 0 * length(pg_sleep(60)::text) as size"
+    " from shoes"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +42,20 @@ def store(url: str, table: str, **more: object) -> Store:
     return kinds.create("pgvector", place)
 
 
-def test_every_space_gets_the_rows_of_its_own_table(pooler: str) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_every_space_gets_the_rows_of_its_own_table(server: Postgres, pooler: str, late: bool) -> None:
     stores = {table: store(pooler, table) for table in TABLES}
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(SLOW)
+    hasty = store(pooler, "slow", seconds=0.2)
 
     def asked(number: int) -> None:
         table, row = TABLES[number % 4], number // 4 % 4
+        if late and number % 40 == 7:
+            # Others run out of time meanwhile, on the same connections of the pooler.
+            with pytest.raises(StoreAway, match=r"statement timeout|no answer within"):
+                hasty.search(X[:1], 1, None)
+            return
         # Requests of several shapes: their statements are not the same ones in every space.
         queries = np.roll(X, -row, axis=0)[: 1 + number % 3]
         where = [None, {"lang": ["en", "de"]}, {"size": {"lt": 9}}][number % 5 % 3]
@@ -54,16 +67,13 @@ def test_every_space_gets_the_rows_of_its_own_table(pooler: str) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(asked, range(400)))
-    for one in stores.values():
+    for one in (*stores.values(), hasty):
         one.close()
 
 
 def test_a_statement_ends_in_its_time_and_leaves_no_limit_to_others(server: Postgres, pooler: str) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(
-            "create or replace view slow as select id, embedding, lang, size + 0 * length(pg_sleep(60)::text) as size"
-            " from shoes"
-        )
+        connection.execute(SLOW)
     hasty = store(pooler, "slow", seconds=0.5)
     with pytest.raises(StoreAway, match=r"statement timeout|no answer within"):
         hasty.search(X[:1], 1, None)
