@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kinstream.learners.registry import is_baseline
 from kinstream.streams.agents.machine import Machine
-from kinstream.streams.agents.space_facts import SpaceFacts, model_version
+from kinstream.streams.agents.space_facts import SpaceFacts, announced_version
 from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.message import Output
@@ -32,8 +32,8 @@ class ModelAnnouncer:
 
     Parameters
     ----------
-    withholds : whether to withhold a model that is worse than the best un-learned metric; the model announced before it
-        stays. A deletion is always announced.
+    withholds : whether to withhold a model that is worse than the best un-learned metric. The model announced before it
+        is announced again, with a note of the one that is withheld; its file stays. A deletion is always announced.
     """
 
     def __init__(
@@ -49,26 +49,32 @@ class ModelAnnouncer:
     def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> list[Output]:
         outputs = []
         for name in sorted(spaces):
-            file = manifest.spaces[name]
-            facts = SpaceFacts.parse(file.label)
+            label = manifest.spaces[name].label
+            facts = SpaceFacts.parse(label)
             if facts.epoch < 0:
                 continue  # only a refused record has named that space
-            if self._holds_back(name, facts):
-                continue
-            version = model_version(
-                manifest,
-                name,
-                facts,
-                learner=self._learner,
-                algorithm=self._algorithm,
-                location=self._store.location(file),
+            withheld = self.withholds(label)
+            self._log(name, facts, withheld)
+            if withheld and name not in manifest.announced:
+                continue  # by a checkpoint of an earlier version
+            version = announced_version(
+                manifest, name, learner=self._learner, algorithm=self._algorithm, url=self._store.url
             )
+            if version is None:
+                continue
             key = f"{name}/{self._learner}/{manifest.generation}".encode()
-            outputs.append(Output(self._topic, key, encode(version), ()))
+            note = (facts.withheld(manifest.generation).header(),) if withheld else ()
+            outputs.append(Output(self._topic, key, encode(version), note))
         return outputs
 
-    def _holds_back(self, space: str, facts: SpaceFacts) -> bool:
-        worse = self._withholds and facts.worse and not facts.deleted
+    def withholds(self, label: str) -> bool:
+        """Whether the newest model of a space with that label is not announced."""
+        if not self._withholds:
+            return False
+        facts = SpaceFacts.parse(label)
+        return facts.worse and not facts.deleted
+
+    def _log(self, space: str, facts: SpaceFacts, worse: bool) -> None:
         if worse and space not in self._withheld:
             self._withheld.add(space)
             log.warning(
@@ -86,4 +92,3 @@ class ModelAnnouncer:
                 self._learner,
                 facts.step,
             )
-        return worse

@@ -87,14 +87,12 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
 
 
 def withheld(version: ModelVersion, settings: Settings) -> str | None:
-    """Since which step the learner's newest model is not announced, as a sentence; None if it is."""
+    """Why the learner's newest model is not announced, as a sentence; None if it is."""
     from kinstream.learners.announcing import withholds
-    from kinstream.streams.operations.models import worse_at
+    from kinstream.streams.operations.models import withheld_after
 
-    step = worse_at(version, settings) if withholds(settings, version.learner) else None
-    if step is None:
-        return None
-    return f"at step {step}: worse than the best un-learned metric on held-out events, so it is not announced"
+    found = withheld_after(version, settings) if withholds(settings, version.learner) else None
+    return None if found is None else f"{found}, so it is not announced"
 
 
 @models.command()

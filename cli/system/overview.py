@@ -44,6 +44,7 @@ class ModelState:
     ----------
     age_seconds : since it was written.
     mistake_rate : of the metrics agent's window of constraints.
+    withheld : a newer model that the learner withholds, and its figure; None if it does not.
     held_out, unlearned : rates of mistakes on held-out events, by the learned and by the best un-learned metric.
     """
 
@@ -54,6 +55,7 @@ class ModelState:
     mistake_rate: float | None
     held_out: float | None
     unlearned: float | None
+    withheld: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,9 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float) -> Ag
 
 def _models(settings: Settings, now: float) -> list[ModelState]:
     rows = {(row.space, row.learner): row for row in read_tallies(settings)}
-    found = []
-    for (space, learner), version in from_checkpoints(settings).models().items():
+    found, newest = [], from_checkpoints(settings)
+    for (space, learner), version in newest.models().items():
+        withheld = newest.withheld.get((space, learner))
         row = rows.get((space, learner))
         window = None if row is None or row.held_out is None or not row.stands else row.held_out.window
         found.append(
@@ -144,6 +147,7 @@ def _models(settings: Settings, now: float) -> list[ModelState]:
                 None if row is None else row.mistake_window.ratio,
                 None if window is None else window.rate(LEARNED),
                 None if window is None else window.rate(window.best),
+                None if withheld is None else str(withheld),
             )
         )
     return found

@@ -51,6 +51,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
                     for one in found.models
                 ],
             )
+            for one in found.models:
+                if one.withheld is not None:
+                    click.echo(f"{one.space}: {one.learner} withholds {one.withheld}")
         if found.gates:
             click.echo()
             echo_table(

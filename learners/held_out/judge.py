@@ -63,6 +63,12 @@ class Judge:
         """Whether the window shows that the learned metric is worse than the best un-learned one."""
         return self._standing(Sums.none()).worse
 
+    @property
+    def figure(self) -> tuple[float, int] | None:
+        """How much more often the learned metric is wrong than the best un-learned one, and the events judged."""
+        standing = self._standing(Sums.none())
+        return None if standing.difference is None else (standing.difference.value, standing.events)
+
     def rows(self, block: ConstraintBlock) -> Flags:
         """(m,) rows of held-out events."""
         return self._choice.rows(block)

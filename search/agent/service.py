@@ -18,7 +18,7 @@ from kinstream.search.interleaving.randomising import Randomising, randomising_o
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
-from kinstream.search.serving.service import Waiting
+from kinstream.search.serving.service import Waiting, notes_on
 from kinstream.search.spaces.catalogue import Changed
 from kinstream.search.spaces.feed import EventsFeed
 from kinstream.search.spaces.recall import RecallSampler
@@ -171,6 +171,7 @@ class SearchService:
             live=[Check("feeds", lambda: self.failure is None)],
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "search", "pid": os.getpid()},
+            notes=lambda: notes_on(one.subscription for one in self.spaces.values()),
         )
 
     def _gated(self, name: str, plan: Plan, learner: str) -> Served:

@@ -67,7 +67,7 @@ class Answering:
             # A vector of zeros has no cosine.
             known = [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]
             results.append({"neighbours": known})
-        named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)}
+        named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)} | _withheld(space)
         if space.drafts is not None or space.randomising is not None:
             lists = self._randomised(space, pair, answer.hits, of_vectors(queries), asked)
             drafts = self._drafted(space, pair, answer, asked.k)
@@ -91,7 +91,8 @@ class Answering:
         mapped = model.map(self._queries(asked, space, model))
         if not np.isfinite(mapped).all():
             raise Refused(422, Why.NOT_FINITE, "the mapped vectors do not fit float32")
-        return _written({"space": space.name, "model": _named(model), "vectors": mapped.tolist()})
+        named: dict[str, Any] = {"space": space.name, "model": _named(model)} | _withheld(space)
+        return _written(named | {"vectors": mapped.tolist()})
 
     def spaces(self) -> bytes:
         found = []
@@ -108,6 +109,7 @@ class Answering:
                     "behind": space.behind,
                 }
                 | ({} if space.gated is None else {"gate": _gate(pair)})
+                | _withheld(space)
             )
         return _written({"spaces": found})
 
@@ -174,6 +176,12 @@ def _note(space: GatewaySpace, model: QueryModel) -> None:
 def _named(model: QueryModel) -> dict[str, Any]:
     named = {"learner": model.learner, **model.name._asdict()}
     return named | {"digest": model.digest, "adapted": model.adapted}
+
+
+def _withheld(space: GatewaySpace) -> dict[str, Any]:
+    """That the learner withholds its newest model, if it does."""
+    withheld = None if space.subscription is None else space.subscription.choice.withheld
+    return {} if withheld is None else {"withheld": withheld.named()}
 
 
 def drafted(

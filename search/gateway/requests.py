@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from kinstream.search.serving.requests import Asked, GateState, QueryId, Rows, Vector
+from kinstream.search.serving.requests import WITHHELD, Asked, GateState, QueryId, Rows, Vector, WithheldState
 
 K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is gateway.max_k.")]
 
@@ -84,6 +84,7 @@ class SearchReply(BaseModel):
         description="The other model of the drafted lists; null if there are none. Left out in a space without a gate.",
     )
     gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
+    withheld: WithheldState | None = WITHHELD
     store: StoreState
     results: list[Result]
 
@@ -93,6 +94,7 @@ class MapReply(BaseModel):
 
     space: str
     model: ModelName
+    withheld: WithheldState | None = WITHHELD
     vectors: list[list[float]]
 
 
@@ -112,6 +114,7 @@ class SpaceReply(BaseModel):
         "is missing that serves by decision."
     )
     gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
+    withheld: WithheldState | None = WITHHELD
 
 
 class SpacesReply(BaseModel):

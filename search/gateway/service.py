@@ -15,7 +15,7 @@ from kinstream.search.interleaving.randomising import randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.serving.service import Waiting, threads_of
+from kinstream.search.serving.service import Waiting, notes_on, threads_of
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Place, Store
 from kinstream.streams.errors import BadRecord, SettingsError
@@ -90,6 +90,7 @@ class GatewayService:
             ],
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "gateway", "pid": os.getpid()},
+            notes=lambda: notes_on(one.subscription for one in self.spaces.values() if one.subscription),
         )
 
     def _gate(

@@ -83,7 +83,8 @@ class GatewaySpace:
         #: Number of features of the store's vectors; None while unknown, or if it takes any.
         self.dimension: int | None = None
         self._store = store
-        self._subscription = subscription
+        #: To the newest model; None for a pinned one.
+        self.subscription = subscription
         self._pinned = pinned
         self._newest = None if subscription is None else Newest(subscription.learner)
         self._none = QueryModel(self.newest.learner)
@@ -140,12 +141,12 @@ class GatewaySpace:
         """The newest model, whether it fits the store or not."""
         if self._pinned is not None:
             return self._pinned
-        assert self._subscription is not None and self._newest is not None
+        assert self.subscription is not None and self._newest is not None
         try:
-            return self._newest.of(self._subscription.model)
+            return self._newest.of(self.subscription.model)
         except FollowerStopped:
             # The service ends because of the failure; until then it answers.
-            return self._newest.of(self._subscription.serving)
+            return self._newest.of(self.subscription.serving)
 
     @property
     def model(self) -> QueryModel:
@@ -179,9 +180,9 @@ class GatewaySpace:
     @property
     def loaded(self) -> bool:
         """Whether all models from before the start are known, and were tried."""
-        if self._subscription is None:
+        if self.subscription is None:
             return True
-        return self._subscription.caught_up and (self.gated is None or self.gated.tried)
+        return self.subscription.caught_up and (self.gated is None or self.gated.tried)
 
     @property
     def ready(self) -> bool:
@@ -195,7 +196,7 @@ class GatewaySpace:
 
     def staleness(self) -> Staleness | None:
         """The age of the newest model; None for a pinned one."""
-        return None if self._subscription is None else self._subscription.staleness()
+        return None if self.subscription is None else self.subscription.staleness()
 
     def search(self, pair: ModelPair, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
         """The hits of queries (n, d). The store is asked for both models at the same time, with a request for each.

@@ -203,7 +203,10 @@ class Attempts:
         gone = error.failure is Failure.MISSING
         # Files of older models are deleted: only that of the newest one should be there.
         expected = gone and not (caught_up and candidate is one.choice.candidates()[0])
-        quiet = expected or candidate.failure is error.failure
+        # One line for an outage, however many models cannot be loaded. A fault of ours has a traceback each time.
+        told = candidate.failure if error.failure is Failure.FAULT else one.told_failure
+        quiet = expected or told is error.failure
+        one.told_failure = one.told_failure if expected else error.failure
         with self._changed:
             if gone and not caught_up:
                 candidate.retry_at = self._clock() + FIRST_PAUSE

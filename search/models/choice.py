@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from kinstream.search.models.model import UNLEARNED, Model, Name, name_of
 from kinstream.search.models.staleness import Failure
 from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.records.withheld import Withheld
 
 #: Announced versions that are kept in case those above them cannot be loaded: of a followed space, and of one that may
 #: be followed later.
@@ -18,10 +19,14 @@ Rank = tuple[Name, int]
 
 
 class Announcement(NamedTuple):
-    """A version, and where it was announced: topic, partition and offset of the record, or the checkpoint."""
+    """A version, and where it was announced: topic, partition and offset of the record, or the checkpoint.
+
+    `withheld` is the note that its learner withholds a newer one.
+    """
 
     version: ModelVersion
     where: str
+    withheld: Withheld | None = None
 
 
 def rank_of(version: ModelVersion) -> Rank:
@@ -73,6 +78,18 @@ class Choice:
     _serving: Rank | None = None
     _above: list[Candidate] = field(default_factory=list)
     _announced: Name = UNLEARNED
+    _withheld: Withheld | None = None
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """The newest model that its learner withholds; None if none is above the announced ones."""
+        found = self._withheld
+        return None if found is None or Name(*found[:3]) <= self._announced else found
+
+    def note(self, withheld: Withheld | None) -> None:
+        """Take the note of an announcement; an older one changes nothing."""
+        if withheld is not None and (self._withheld is None or withheld[:3] >= self._withheld[:3]):
+            self._withheld = withheld
 
     @property
     def announced(self) -> Name:

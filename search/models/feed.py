@@ -186,6 +186,7 @@ class ModelFeed:
                 caught_up=subscription.caught_up,
                 failures=failures | {Failure.UNREADABLE: source.unreadable},
                 trouble=trouble,
+                withheld=subscription.choice.withheld,
             )
 
     # ---- the thread ---------------------------------------------------------------------------------------------
@@ -227,15 +228,32 @@ class ModelFeed:
                     self._attempts.advance(one, caught_up=caught_up)
             # For a source that is read by learner, a new subscription still waits for its first answer.
             self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
+            for one in followed:
+                if one.tried:
+                    self._log_withheld(one)
         for (space, _), held in list(self._held.items()):
             held.advance(*self.decided(space), caught_up)
 
     def _take(self, announced: Announcement) -> None:
-        version, where = announced
+        version, where, withheld = announced
         key = (version.space, version.learner)
-        self._choices.setdefault(key, Choice(KEPT_UNFOLLOWED)).take(version, where)
+        choice = self._choices.setdefault(key, Choice(KEPT_UNFOLLOWED))
+        choice.take(version, where)
+        choice.note(withheld)
         if key in self._held:
             self._held[key].announced(version)
+
+    def _log_withheld(self, one: Subscription) -> None:
+        """Log once that a newer model is withheld, and once that none is any more."""
+        withheld = one.choice.withheld
+        if (withheld is None) is (one.told_withheld is None):
+            return
+        one.told_withheld = withheld
+        place = (one.space, one.learner)
+        if withheld is None:
+            log.info("%s/%s: no newer model is withheld any more", *place)
+        else:
+            log.warning("%s/%s: %s serves, and its learner withholds %s", *place, one.serving.name, withheld)
 
     def _tried(self, followed: list[Subscription]) -> None:
         fresh = [one for one in followed if not one.tried]

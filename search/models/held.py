@@ -158,7 +158,8 @@ class Held:
         self._copying = {name: one for name, one in self._copying.items() if name in worth}
         for name in worth:
             if name not in self._copied:
-                self._copy(name, self._copying.setdefault(name, _Try()), needed)
+                # Before all decisions are known, nobody can say which copies are needed.
+                self._copy(name, self._copying.setdefault(name, _Try()), needed if complete else None)
 
     def _choose(self, decision: GateDecision | None, floor: Version) -> None:
         newest, present, now = self.subscription.serving, self.candidate, self._clock()
@@ -172,7 +173,7 @@ class Held:
             self._models = {**self._models, newest.name: newest}
         self.candidate = present
 
-    def _copy(self, name: Name, one: _Try, needed: Collection[Name]) -> None:
+    def _copy(self, name: Name, one: _Try, needed: Collection[Name] | None) -> None:
         """Begin a copy that is due, or note one that has ended."""
         model = self._models[name]
         if one.load is None:
@@ -269,15 +270,16 @@ class _Named:
 
 
 class _Copy:
-    """Copies the file of a model, in the place of a load."""
+    """Copies the file of a model, in the place of a load. `needed` are the copies to keep; None keeps all."""
 
-    def __init__(self, copies: Copies, needed: Collection[Name]) -> None:
+    def __init__(self, copies: Copies, needed: Collection[Name] | None) -> None:
         self._copies, self._needed = copies, needed
 
     def load(self, version: ModelVersion, present: Model) -> Model:
         try:
             self._copies.keep(version)
-            self._copies.prune(self._needed)
+            if self._needed is not None:
+                self._copies.prune(self._needed)
         except (CheckpointError, OSError) as error:
             raise unloadable(error) from error
         return present

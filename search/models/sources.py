@@ -94,8 +94,10 @@ class CheckpointSource:
             section = self._settings.learners.get(learner)
             pinned = None if section is None else section.generation
             try:
-                for version in checkpointed(self._settings, Agent("learner", learner, pinned)):
-                    found.append(Announcement(version, f"checkpoint {version.location}"))
+                for one in checkpointed(self._settings, Agent("learner", learner, pinned)):
+                    version = one.announced
+                    if version is not None:
+                        found.append(Announcement(version, f"checkpoint {version.location}", one.withheld))
             except (CheckpointError, OSError) as error:
                 troubles.append(hide(str(error)))
             # Manifests and birth records come from elsewhere and may be faulty, as records may.

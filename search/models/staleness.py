@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kinstream.search.models.model import Name
+from kinstream.streams.records.withheld import Withheld
 
 
 class Failure(StrEnum):
@@ -33,6 +34,7 @@ class Staleness:
     caught_up : whether all announcements from before the start are known, and were tried.
     failures : by reason, how often a record or model was left out; each attempt on a file counts.
     trouble : the current error, in one sentence; None if there is none.
+    withheld : a newer model that its learner withholds, since it is worse than none; None if it does not.
     """
 
     serving: Name
@@ -42,6 +44,7 @@ class Staleness:
     caught_up: bool
     failures: Mapping[Failure, int]
     trouble: str | None
+    withheld: Withheld | None = None
 
     @property
     def behind(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from kinstream.search.models.choice import Choice
 from kinstream.search.models.model import Features, Model, Name, Rows
-from kinstream.search.models.staleness import Staleness
+from kinstream.search.models.staleness import Failure, Staleness
 from kinstream.streams.errors import KinstreamError
+from kinstream.streams.records.withheld import Withheld
 
 #: The goal of a wait: a name that has to be reached, or a condition that the model has to meet.
 Wanted = Name | Callable[[Model], bool]
@@ -53,6 +54,9 @@ class Subscription:
         self.choice = Choice()
         self.failures: Counter[str] = Counter()
         self.tried = False
+        #: What the log was told of a withheld model, and of a model that cannot be loaded.
+        self.told_withheld: Withheld | None = None
+        self.told_failure: Failure | None = None
 
     @property
     def model(self) -> Model:
@@ -130,5 +134,6 @@ class Subscription:
 
     def swap(self, model: Model) -> None:
         """Set another serving model; the feed calls this."""
+        self.told_failure = None
         self.choice.serves(model)
         self._model = model

@@ -17,6 +17,7 @@ from kinstream.streams.kafka.connection_errors import denied, refused_login
 from kinstream.streams.records.codec.every_kind import decode
 from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.records.withheld import Withheld
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
@@ -157,7 +158,8 @@ class TopicSource:
             if isinstance(found, GateDecision):
                 self.decisions.take(found)
                 return None
-            return Announcement(cast(ModelVersion, found), place)
+            note = Withheld.of_headers(record.headers() or ())
+            return Announcement(cast(ModelVersion, found), place, note)
         except BadRecord as bad:
             log.warning("%s: left out: %s", place, hide(str(bad)))
         except Exception:

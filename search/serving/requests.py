@@ -46,6 +46,22 @@ class Asked(BaseModel):
     space: SpaceName = None
 
 
+class WithheldState(BaseModel):
+    """The newest model of the learner, which it does not announce, since it is worse than none."""
+
+    generation: int
+    epoch: int
+    step: int
+    worse_by: float | None = Field(
+        description="By how much more often it is wrong than the best un-learned metric, on held-out events."
+    )
+    of: int | None = Field(description="How many held-out events were judged.")
+
+
+#: A part of replies.
+WITHHELD = Field(default=None, description="Left out if the learner withholds no newer model.")
+
+
 class GateState(BaseModel):
     """What the gate has decided for the space, and whether the service can obey."""
 

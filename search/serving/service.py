@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from kinstream.search.models.subscription import Subscription
 from kinstream.streams.settings import ServiceSettings
 from kinstream.streams.worker.page.server import Health
 
@@ -57,6 +58,16 @@ class Service(Protocol):
 
     def stop(self, seconds: float = 5.0) -> None:
         """End the threads; wait up to that long for them."""
+
+
+def notes_on(subscriptions: Iterable[Subscription]) -> list[str]:
+    """What `/readyz` says of models that are withheld. It is open to all: it names spaces and models, and no file."""
+    found = ((one, one.choice.withheld) for one in subscriptions)
+    return [
+        f"space {one.space!r}: the newest model of {one.learner} is withheld, {withheld}"
+        for one, withheld in found
+        if withheld is not None
+    ]
 
 
 def threads_of(limits: ServiceSettings) -> int:

@@ -180,7 +180,9 @@ class Answering:
             "partition": self._service.events.partition(served.space),
             "offset": standing.offset,
         }
-        return {"space": served.space, "model": _named(served, standing), "catalogue": catalogue}
+        withheld = served.subscription.choice.withheld
+        said = {} if withheld is None else {"withheld": withheld.named()}
+        return {"space": served.space, "model": _named(served, standing), "catalogue": catalogue} | said
 
     def _found(self, served: Served, answer: Answer) -> dict[str, Any]:
         results = [

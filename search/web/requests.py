@@ -9,7 +9,16 @@ from pydantic import BaseModel, Field
 
 from kinstream.search.index.items import Modalities
 from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import Asked, GateState, QueryId, Rows, Vector, checked
+from kinstream.search.serving.requests import (
+    WITHHELD,
+    Asked,
+    GateState,
+    QueryId,
+    Rows,
+    Vector,
+    WithheldState,
+    checked,
+)
 from kinstream.streams.records.checks import MAX_STRING_LENGTH
 from kinstream.streams.records.values import Vectors
 
@@ -70,6 +79,7 @@ class _Reply(BaseModel):
     space: str
     model: ModelName
     catalogue: CatalogueState
+    withheld: WithheldState | None = WITHHELD
 
 
 class Neighbour(BaseModel):

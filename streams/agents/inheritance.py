@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.checkpoints.state_bytes import State
-from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.topics import partition_of
 
 
-def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
-    """Give a fresh machine the state that it continues from; returns notes for the operator.
+class Inherited(NamedTuple):
+    """What a machine has taken over: the checkpoint, how many of its spaces, and notes for the operator."""
+
+    manifest: Manifest
+    spaces: int
+    notes: tuple[str, ...]
+
+
+def inherit(machine: Machine, store: CheckpointStore) -> Inherited | None:
+    """Give a fresh machine the state that it continues from; None if there is none.
 
     If the number of partitions has changed, the spaces of a partition come from several stores: call this for each.
 
@@ -19,7 +29,7 @@ def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
     """
     old = store.restore()
     if old is None:
-        return []
+        return None
     place, manifest = machine.place, old.manifest
     here = {
         name: file
@@ -32,4 +42,4 @@ def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
 
     spaces = {name: store.load_space(file) for name, file in here.items()}
     machine.inherit(old.partition if manifest.partition == place.partition else None, spaces, segment)
-    return [f"{store.url}: {len(spaces)} spaces continue in their epochs", *old.notes]
+    return Inherited(manifest, len(spaces), old.notes)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from kinstream.streams import failpoints
 from kinstream.streams.agents.inheritance import inherit
 from kinstream.streams.agents.machine import Machine, RecordsMissed
+from kinstream.streams.agents.space_facts import SpaceFacts, last_announced
 from kinstream.streams.agents.traces import PartitionTraces
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
@@ -39,10 +40,20 @@ class Announce(Protocol):
 
     def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]: ...
 
+    def withholds(self, label: str) -> bool:
+        """Whether the newest model of a space with that label is not announced."""
 
-def announce_nothing(manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]:
-    """For agents that publish no models."""
-    return ()
+
+class _Nothing:
+    def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]:
+        return ()
+
+    def withholds(self, label: str) -> bool:
+        return False
+
+
+#: For agents that publish no models.
+announce_nothing: Final[Announce] = _Nothing()
 
 
 class PartitionRunner:
@@ -94,6 +105,8 @@ class PartitionRunner:
         self._segments: dict[str, dict[str, DataFile]] = {}
         self.machine.read_segments_with(self._load_segment)
         self.manifest: Manifest | None = None
+        #: Of the generation before, while this one has no checkpoint: its manifests, and the URLs of their files.
+        self._before: list[tuple[Manifest, str]] = []
         self.checkpointed_offset = -1
         self.checkpointed_at = clock()
         self.checkpoint_bytes = 0
@@ -173,7 +186,11 @@ class PartitionRunner:
                 "--new-generation --from-start"
             )
         for store in self._inherited if restored is None else ():
-            notes.extend(inherit(self.machine, store))
+            old = inherit(self.machine, store)
+            if old is not None:
+                notes.append(f"{store.url}: {old.spaces} spaces continue in their epochs")
+                notes.extend(old.notes)
+                self._before.append((old.manifest, store.url))
         self.machine.next_offset = wanted
         place = self.machine.place
         where = f"{place.topic} partition {place.partition}"
@@ -266,6 +283,7 @@ class PartitionRunner:
         self._sink.confirm(self._deadline_seconds if deadline_seconds is None else deadline_seconds)
         failpoints.hit("agent.after-flush-before-manifest")
         changed = machine.space_states()
+        labels = machine.labels(changed)
         fresh, kept = self._segment_states(changed)
         manifest = self.store.save(
             machine.next_offset,
@@ -274,9 +292,10 @@ class PartitionRunner:
             partition=machine.partition_state(),
             last_record=None if machine.last_record is None else LastRecord(*machine.last_record),
             topic_id=self._topic_id,
-            labels=machine.labels(changed),
+            labels=labels,
             segments=fresh,
             kept_segments=kept,
+            announced=self._last_announced(labels),
         )
         self.manifest = manifest
         self._take_files(manifest)
@@ -289,6 +308,23 @@ class PartitionRunner:
         self.store.prune()
         self._evict()
         return manifest.offset
+
+    def _last_announced(self, labels: Mapping[str, str]) -> dict[str, DataFile | None]:
+        """Of each space that is withheld, the file that services use: it stays while it is.
+
+        Parameters
+        ----------
+        labels : of the spaces that changed.
+        """
+        before = self._before if self.manifest is None else [(self.manifest, self.store.url)]
+        withholds = self._announce.withholds
+        found: dict[str, DataFile | None] = {}
+        for space, label in ({name: file.label for name, file in self._files.items()} | dict(labels)).items():
+            if withholds(label):
+                epoch = SpaceFacts.parse(label).epoch
+                files = (last_announced(manifest, space, epoch, withholds, url) for manifest, url in before)
+                found[space] = next((file for file in files if file is not None), None)
+        return found
 
     def _take_files(self, manifest: Manifest) -> None:
         self._files = dict(manifest.spaces)

@@ -58,6 +58,10 @@ class Judge(Core, Protocol):
     def worse(self) -> bool:
         """Whether the result of the algorithm should not be used."""
 
+    @property
+    def figure(self) -> tuple[float, int] | None:
+        """How much worse it is than what it is compared with, and of how many cases; None while that is not known."""
+
 
 class Status(StrEnum):
     """A deleted space keeps its epoch as a tombstone."""

@@ -99,7 +99,8 @@ class PartitionTraces:
     def _announcement(self, output: Output, spans: Spans) -> Output:
         version = decode_model(output.value)
         context = context_of_model(version)
-        causes = self._causes.pop(version.space, ())
+        # A model that is announced again while a newer one is withheld has no new causes.
+        causes = () if output.headers else self._causes.pop(version.space, ())
         if causes:
             now = time.time_ns()
             about: dict[str, str | int] = {

@@ -14,8 +14,8 @@ from kinstream.streams.checkpoints.files import Damaged
 from kinstream.streams.checkpoints.names import seal, unseal
 from kinstream.streams.errors import CheckpointError
 
-#: 2 if spaces have segments, else 1.
-FORMAT: Final = 2
+#: 3 if it names announced files, 2 if spaces have segments, else 1.
+FORMAT: Final = 3
 
 #: The data files of the segments of each space.
 Segments = Mapping[str, Mapping[str, "DataFile"]]
@@ -57,6 +57,8 @@ class Manifest:
     partition_state : the data file of the state that belongs to no space.
     topic_id : of the input topic, if the brokers have such ids.
     versions : versions of the libraries that computed the state; equal versions guarantee equal bits.
+    announced : of spaces whose newest state is withheld from services, the data file that was announced last; None if
+        none was. It is no part of the checkpoint: it stays as long as a manifest names it.
     """
 
     application: str
@@ -71,6 +73,7 @@ class Manifest:
     versions: Mapping[str, str]
     written_ms: int
     segments: Segments = field(default_factory=dict)
+    announced: Mapping[str, DataFile | None] = field(default_factory=dict)
 
     def files(self) -> Iterator[DataFile]:
         """Every data file, the partition's own first."""
@@ -104,12 +107,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
         space: {name: _values(file) for name, file in parts.items()}
         for space, parts in manifest.segments.items()
     }
-    if not content["segments"]:
-        del content["segments"]
+    content["announced"] = {
+        space: None if file is None else _values(file) for space, file in manifest.announced.items()
+    }
+    for name in ("segments", "announced"):
+        if not content[name]:
+            del content[name]
     content["partition_state"] = _values(manifest.partition_state)
     content["last_record"] = asdict(manifest.last_record) if manifest.last_record else None
     content["versions"] = dict(manifest.versions)
-    return seal({"format": FORMAT if manifest.segments else 1, **content})
+    return seal({"format": 3 if manifest.announced else 2 if manifest.segments else 1, **content})
 
 
 def decode_manifest(data: bytes, place: str) -> Manifest:
@@ -131,6 +138,10 @@ def decode_manifest(data: bytes, place: str) -> Manifest:
         content["segments"] = {
             space: {name: _data_file(file) for name, file in parts.items()}
             for space, parts in content.get("segments", {}).items()
+        }
+        content["announced"] = {
+            space: None if file is None else _data_file(file)
+            for space, file in content.get("announced", {}).items()
         }
         content["partition_state"] = _data_file(content["partition_state"])
         content["last_record"] = LastRecord(**content["last_record"]) if content["last_record"] else None

@@ -113,6 +113,7 @@ class CheckpointStore:
         labels: Mapping[str, str] | None = None,
         segments: Mapping[str, Mapping[str, State]] | None = None,
         kept_segments: Segments | None = None,
+        announced: Mapping[str, DataFile | None] | None = None,
     ) -> Manifest:
         """Write a checkpoint; on return it is durable and complete.
 
@@ -124,6 +125,7 @@ class CheckpointStore:
         partition : the state that belongs to no space.
         labels : for changed spaces, a short text that the manifest repeats, to be read without the file.
         segments, kept_segments : of the spaces, segments to be written, and the data files of those already written.
+        announced : as in `Manifest`.
 
         Returns
         -------
@@ -158,6 +160,7 @@ class CheckpointStore:
             versions=versions(),
             written_ms=int(self._clock() * 1000),
             segments=parts,
+            announced=dict(announced or {}),
         )
         failpoints.hit("checkpoint.before-manifest")
         if not self._folder.files.create(manifest_name(offset), encode_manifest(manifest)):

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from fsspec.core import split_protocol, url_to_fs  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
 from kinstream.streams.agents.generations.birth import Birth, read_birth
-from kinstream.streams.agents.space_facts import SpaceFacts, model_version
+from kinstream.streams.agents.generations.numbers import newest_generation
+from kinstream.streams.agents.space_facts import SpaceFacts, announced_version, model_version
 from kinstream.streams.checkpoints.files import MAX_STATE_BYTES, Damaged, Missing
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.names import file_name
@@ -23,6 +24,7 @@ from kinstream.streams.records.codec.every_kind import decode
 from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.records.withheld import Withheld
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
@@ -47,6 +49,8 @@ class Newest:
     """The highest (generation, epoch, step) of each (space, learner). A delete is one that is gone."""
 
     unreadable: list[str] = field(default_factory=list)
+    #: Newer models that their learners withhold, as checkpoints say.
+    withheld: dict[tuple[str, str], Withheld] = field(default_factory=dict)
     _found: Models = field(default_factory=dict)
 
     def take(self, version: ModelVersion) -> None:
@@ -84,6 +88,8 @@ def _rank(version: ModelVersion) -> tuple[int, int, int, int]:
 def from_checkpoints(settings: Settings) -> Newest:
     """The models of the settings' learners as their newest checkpoints hold them. Needs no brokers.
 
+    Of a learner that withholds its newest model, it is the last one that was announced; if there is none, the newest.
+
     Raises
     ------
     CheckpointError : a checkpoint cannot be read.
@@ -91,12 +97,29 @@ def from_checkpoints(settings: Settings) -> Newest:
     newest = Newest()
     for agent in agents(settings):
         if agent.role == "learner":
-            for version in checkpointed(settings, agent):
-                newest.take(version)
+            for found in checkpointed(settings, agent):
+                newest.take(found.announced or found.newest)
+                if found.withheld is not None:
+                    newest.withheld[found.newest.space, found.newest.learner] = found.withheld
     return newest
 
 
-def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
+class Checkpointed(NamedTuple):
+    """A model of a checkpoint.
+
+    Parameters
+    ----------
+    newest : as the learner has it.
+    announced : what services use: the same, or the last one announced while it is withheld; None if there is none.
+    withheld : the note that the newest one is withheld; None if it is not.
+    """
+
+    newest: ModelVersion
+    announced: ModelVersion | None
+    withheld: Withheld | None
+
+
+def checkpointed(settings: Settings, learner: Agent) -> Iterator[Checkpointed]:
     """The models that one learner's newest checkpoints hold, of its pinned or newest generation.
 
     Raises
@@ -109,14 +132,18 @@ def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
             yield from _versions(seen, learner.name, str(birth.settings.get("algorithm", "?")))
 
 
-def _versions(seen: Seen, learner: str, algorithm: str, only: str | None = None) -> Iterator[ModelVersion]:
+def _versions(seen: Seen, learner: str, algorithm: str, only: str | None = None) -> Iterator[Checkpointed]:
     """The models of a checkpoint; `only` names a space."""
-    manifest = seen.manifest
+    manifest, url = seen.manifest, seen.folder.url
     for space, file in manifest.spaces.items():
         if only not in (None, space):
             continue
-        facts, location = SpaceFacts.parse(file.label), f"{seen.folder.url}/{file.path}"
-        yield model_version(manifest, space, facts, learner=learner, algorithm=algorithm, location=location)
+        facts, location = SpaceFacts.parse(file.label), f"{url}/{file.path}"
+        yield Checkpointed(
+            model_version(manifest, space, facts, learner=learner, algorithm=algorithm, location=location),
+            announced_version(manifest, space, learner=learner, algorithm=algorithm, url=url),
+            facts.withheld(manifest.generation) if space in manifest.announced else None,
+        )
 
 
 def kept_at(
@@ -151,24 +178,31 @@ def kept_at(
                     manifest = folder.manifest(offset)
                 except (CheckpointError, FileNotFoundError):
                     continue  # damaged, or pruned since
-                for version in _versions(Seen(folder, manifest), known.learner, algorithm, known.space):
-                    if (version.epoch, version.step) == (epoch, step) and not version.deleted:
-                        return version
+                for found in _versions(Seen(folder, manifest), known.learner, algorithm, known.space):
+                    for one in (found.newest, found.announced):
+                        if (
+                            one is not None
+                            and not one.deleted
+                            and _rank(one)[:3] == (generation, epoch, step)
+                        ):
+                            return one
     return None
 
 
-def worse_at(version: ModelVersion, settings: Settings) -> int | None:
-    """The step of the newest checkpoint of a model's space, if it is worse there than the best un-learned metric."""
-    own = folder_of(
-        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
-    )
+def withheld_after(version: ModelVersion, settings: Settings) -> Withheld | None:
+    """The model of the newest checkpoint of a model's space, if it is worse there than the best un-learned metric."""
+    application = f"learner-{version.learner}"
+    section = settings.learners.get(version.learner)
+    pinned = None if section is None else section.generation
+    generation = pinned or newest_generation(settings, application) or version.generation
+    own = folder_of(settings, application, generation, version.topic, version.partition)
     for offset in reversed(own.offsets()):
         try:
             file = own.manifest(offset).spaces.get(version.space)
         except (CheckpointError, FileNotFoundError):
             continue
         facts = None if file is None else SpaceFacts.parse(file.label)
-        return facts.step if facts is not None and facts.worse else None
+        return facts.withheld(generation) if facts is not None and facts.worse else None
     return None
 
 

@@ -227,6 +227,8 @@ class Record:
     def error(self) -> KafkaError | None:
         return self._error
 
+    def headers(self) -> None: ...
+
     def partition(self) -> int:
         return self._partition
 

@@ -282,8 +282,8 @@ def test_a_later_format_is_refused_rather_than_passed_over(tmp_path: Path) -> No
     save(store, 10, a=1)
     save(store, 20, a=2)
     path = folder(tmp_path) / f"{20:020d}.manifest.json"
-    path.write_bytes(checkpoint_files.seal(json.loads(path.read_bytes())["content"] | {"format": 3}))
-    with pytest.raises(CheckpointError, match="format 3 is newer"):
+    path.write_bytes(checkpoint_files.seal(json.loads(path.read_bytes())["content"] | {"format": 4}))
+    with pytest.raises(CheckpointError, match="format 4 is newer"):
         store.restore()
 
 

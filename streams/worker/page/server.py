@@ -86,6 +86,7 @@ class Health:
     live : conditions that a restart would repair; none that waits for a broker.
     ready : conditions that must hold before the worker counts as ready.
     about : the source of the answer: agent, generation, process.
+    notes : what a person should know although the process is ready; left out of the answer if there is none.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class Health:
         live: Iterable[Check] = (),
         ready: Iterable[Check] = (),
         about: Mapping[str, str | int | None] | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        self._notes = notes
         self._live = tuple(live)
         self._ready = tuple(ready)
         self._about = dict(about or {})
@@ -104,7 +107,9 @@ class Health:
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether every check of `live` and `ready` holds, and the answer as text."""
-        return self._answer((*self._live, *self._ready))
+        ok, body = self._answer((*self._live, *self._ready))
+        notes = list(self._notes())
+        return ok, body | {"notes": notes} if notes else body
 
     def _answer(self, checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
         results = [check.run() for check in checks]
