@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kinstream.learners.announcing import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.held_out.compiling import compile_held_out
-from kinstream.learners.held_out.judge import Judge
+from kinstream.learners.held_out.judge import VERSION, Judge
 from kinstream.learners.memory import space_bytes
 from kinstream.learners.registry import create, create_in
 from kinstream.learners.shared.scaler import PUBLISHED
@@ -103,6 +103,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     if section.held_out:
         # Generations older than this setting hold nothing out, and have no such entry.
         shaping["held_out"] = section.held_out
+        shaping["judge"] = VERSION
     return AgentSpec(
         application=f"learner-{name}",
         name=name,
@@ -328,16 +329,16 @@ class LearnerMachine(Machine):
         judge = None if current is None else cast(Judge | None, current.judge)
         if judge is None and self._held_out:
             judge = self.make_judge(name)
-        learned, report, kept = record, None, _NO_RULES
+        learned, report, kept = record.without_lists(), None, _NO_RULES
         if judge is not None and record.kind in core.accepts:
             held = judge.rows(record)
-            if judge.watches(held):
+            if judge.watches(record, held):
                 if not judge.knows(record):
                     # A block that does not fit is refused, even if all of it is held out.
                     core.learn(record.take(slice(0, 0)))
                 judge, report = judge.after(core, record, held)
             if held.any():
-                learned, kept = record.take(np.flatnonzero(~held)), record.rule[held]
+                learned, kept = learned.take(np.flatnonzero(~held)), record.rule[held]
         renewals = getattr(core, "renewals", 0)
         outcomes = core.learn(learned) if record.kind in core.accepts else None
         return before, judge, report, learned, kept, renewals, outcomes

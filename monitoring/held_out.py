@@ -30,13 +30,14 @@ def held_out_series(
     rate = _gauge(
         "held_out_mistake_rate",
         "Share of wrong verdicts on held-out events, the newest counting most: by the learned metric, and by the best "
-        "un-learned one.",
+        "un-learned one. Of lists, what is lost of the gain of their clicked items; absent with fewer than 200 "
+        "different queries.",
         "metric",
     )
     difference = _gauge(
         "held_out_difference",
         "Mistake rate of the learned metric on held-out events less that of the best un-learned one. Absent with fewer "
-        "than 50 events.",
+        "than 50 events, or lists of fewer than 200 different queries.",
     )
     bounds = {
         "low": _gauge(
@@ -48,6 +49,11 @@ def held_out_series(
             "Upper bound of a 95 % interval of that difference. Below 0: learning helps.",
         ),
     }
+    known = _gauge(
+        "held_out_known_ratio",
+        "Held-out events, or different queries of judged lists, as a share of those that are needed before there is a "
+        "difference: 50 events, or 200 queries. 1 from then on.",
+    )
     best = _gauge(
         "held_out_best_info",
         "1 for the un-learned metric with the fewest mistakes on held-out events.",
@@ -55,31 +61,32 @@ def held_out_series(
     )
     withheld = _gauge(
         "model_withheld",
-        "1 while the model is not announced, because it is worse than the best un-learned metric.",
+        "1 while the model is not announced, because it has been shown to be worse than an un-learned metric.",
     )
     for labels, row in rows:
         if row.held_out is None:
             continue
-        events.add_metric(labels, row.held_out.block.weight)
+        events.add_metric(labels, row.held_out.judged)
         if not row.stands:
             continue
-        _add_rates(labels, row.held_out, rate, best)
+        known.add_metric(labels, min(1.0, row.held_out.seen / row.held_out.least))
+        if row.held_out.published:
+            _add_rates(labels, row.held_out, rate)
+        best.add_metric([*labels, row.held_out.window.best], 1)
         found = row.held_out.difference
         if found is not None:
             difference.add_metric(labels, found.value)
             bounds["low"].add_metric(labels, found.low)
             bounds["high"].add_metric(labels, found.high)
         withheld.add_metric(labels, float(row.held_out.worse and withholds(row.learner)))
-    yield from (events, rate, difference, *bounds.values(), best, withheld)
+    yield from (events, rate, difference, *bounds.values(), known, best, withheld)
 
 
-def _add_rates(labels: list[str], found: HeldOut, rate: GaugeMetricFamily, best: GaugeMetricFamily) -> None:
-    name = found.window.best
-    for label, metric in ((LEARNED, LEARNED), (BEST, name)):
+def _add_rates(labels: list[str], found: HeldOut, rate: GaugeMetricFamily) -> None:
+    for label, metric in ((LEARNED, LEARNED), (BEST, found.window.best)):
         value = found.window.rate(metric)
         if value is not None:
             rate.add_metric([*labels, label], value)
-    best.add_metric([*labels, name], 1)
 
 
 def _gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:

@@ -33,8 +33,8 @@ MAX_COUNT: Final = 2**31
 _SPLIT: Final = ("split_scored", "split_mistakes")
 _HELD: Final = ("held_out",)
 _INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum", *_SPLIT, *_HELD))
-#: Columns of a tally's held-out events: its number, whether they stand, and both sums.
-_FLAT: Final = 3 + 2 * (2 + len(METRICS) + len(UNLEARNED))
+#: Columns of a tally's held-out events: its number, whether they stand, both sums, and what `_flat` has behind them.
+_FLAT: Final = 3 + 2 * (2 + len(METRICS) + len(UNLEARNED)) + 4
 
 
 class Part(NamedTuple):
@@ -470,19 +470,30 @@ def _flat(found: HeldOut) -> list[float]:
     numbers = [float(found.events)]
     for sums in (found.block, found.window):
         numbers += [sums.weight, sums.squared_weight, *sums.losses.values(), *sums.squares.values()]
-    return numbers
+    queries = -1.0 if found.queries is None else float(found.queries)
+    against = (0.0, 0.0) if found.against is None else (1.0, found.against)
+    return [*numbers, float(found.judged), queries, *against]
 
 
 def _held_out(numbers: list[float]) -> HeldOut:
-    """The inverse of `_flat`."""
-    half = (len(numbers) - 1) // 2
+    """The inverse of `_flat`; older checkpoints end behind the sums."""
+    half = 2 + len(METRICS) + len(UNLEARNED)
+    block, window = numbers[1 : 1 + half], numbers[1 + half : 1 + 2 * half]
+    judged, queries, known, against = numbers[1 + 2 * half :] or (round(block[0]), -1.0, 0.0, 0.0)
 
     def sums(part: list[float]) -> HeldOutSums:
         losses, squares = part[2 : 2 + len(METRICS)], part[2 + len(METRICS) :]
         by_metric = dict(zip(METRICS, losses, strict=True))
         return HeldOutSums(part[0], part[1], by_metric, dict(zip(UNLEARNED, squares, strict=True)))
 
-    return HeldOut(sums(numbers[1 : 1 + half]), int(numbers[0]), sums(numbers[1 + half :]))
+    return HeldOut(
+        sums(block),
+        int(numbers[0]),
+        sums(window),
+        int(judged),
+        None if queries < 0.0 else int(queries),
+        against if known else None,
+    )
 
 
 def _rows(state: State, name: str) -> list[Any]:

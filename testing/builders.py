@@ -161,7 +161,11 @@ def gives_sound_blocks(case: Case) -> None:
                 assert block.time_ms == event.time_ms
             assert len(block)
             table = block.tables[0].vectors
-            assert sorted(set(block.index.ravel().tolist())) == list(range(len(table)))
+            named = [block.index.ravel()]
+            if block.lists is not None:
+                named += [block.lists.query, block.lists.item]
+            assert np.unique(np.concatenate(named)).tolist() == list(range(len(table)))
+            assert len(block.without_lists().tables[0].vectors) == len(np.unique(block.index))
             assert block.index.shape[1] == (2 if block.kind is Kind.PAIR else 3)
 
 

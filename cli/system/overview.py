@@ -46,6 +46,7 @@ class ModelState:
     mistake_rate : of the metrics agent's window of constraints.
     withheld : a newer model that the learner withholds, and its figure; None if it does not.
     held_out, unlearned : rates of mistakes on held-out events, by the learned and by the best un-learned metric.
+    verdict : which of the two is better, or that there are not enough events yet.
     """
 
     space: str
@@ -55,6 +56,7 @@ class ModelState:
     mistake_rate: float | None
     held_out: float | None
     unlearned: float | None
+    verdict: str | None = None
     withheld: str | None = None
 
 
@@ -137,7 +139,8 @@ def _models(settings: Settings, now: float) -> list[ModelState]:
     for (space, learner), version in newest.models().items():
         withheld = newest.withheld.get((space, learner))
         row = rows.get((space, learner))
-        window = None if row is None or row.held_out is None or not row.stands else row.held_out.window
+        judged = row.held_out if row is not None and row.stands else None
+        window = judged.window if judged is not None and judged.published else None
         found.append(
             ModelState(
                 space,
@@ -147,6 +150,7 @@ def _models(settings: Settings, now: float) -> list[ModelState]:
                 None if row is None else row.mistake_window.ratio,
                 None if window is None else window.rate(LEARNED),
                 None if window is None else window.rate(window.best),
+                None if judged is None else judged.verdict,
                 None if withheld is None else str(withheld),
             )
         )

@@ -37,7 +37,16 @@ def status(ctx: click.Context, as_json: bool) -> None:
         if found.models:
             click.echo()
             echo_table(
-                ("SPACE", "LEARNER", "STEP", "WRITTEN", "MISTAKE RATE", "HELD OUT", "BEST UN-LEARNED"),
+                (
+                    "SPACE",
+                    "LEARNER",
+                    "STEP",
+                    "WRITTEN",
+                    "MISTAKE RATE",
+                    "HELD OUT",
+                    "BEST UN-LEARNED",
+                    "VERDICT",
+                ),
                 [
                     (
                         one.space,
@@ -47,6 +56,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
                         _rate(one.mistake_rate),
                         _rate(one.held_out),
                         _rate(one.unlearned),
+                        one.verdict or "-",
                     )
                     for one in found.models
                 ],

@@ -104,11 +104,12 @@ def _held_out(found: HeldOutEvents | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "events": int(found.block.weight),
+        "events": found.judged,
         "mistake_rates": {metric: found.block.rate(metric) for metric in METRICS},
         "window_mistake_rates": {metric: found.window.rate(metric) for metric in METRICS},
         "best_unlearned": found.window.best,
         "difference": found.difference and found.difference._asdict(),
+        "verdict": found.verdict,
         "worse": found.worse,
     }
 
@@ -184,7 +185,7 @@ def _judged(row: dict[str, Any]) -> str:
         f"learned, {rates[best]:.4f} {best}"
     )
     if found["difference"] is None:
-        return f"{text}; too few events to say which is better"
+        return f"{text}; {found['verdict']}"
     low, high = found["difference"]["low"], found["difference"]["high"]
     return f"{text}; difference {found['difference']['value']:+.4f} (95 % {low:+.4f} to {high:+.4f})"
 

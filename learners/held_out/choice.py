@@ -41,6 +41,13 @@ class Choice:
         self._limit = np.uint64(int(share * 2.0**64))
         self._key = np.frombuffer(blake2b(space.encode(), digest_size=8).digest(), "<u4").astype(np.uint32)
 
+    def vectors(self, block: ConstraintBlock, rows: NDArray[np.int32]) -> Flags:
+        """(k,) which of these rows of the block's first table are of events that are held out."""
+        found = np.empty(len(rows), np.bool_)
+        words = plain(block.tables[0].vectors, np.float32).view(np.uint32)
+        chosen(words, np.array(rows), self._key, self._limit, found)
+        return found
+
     def rows(self, block: ConstraintBlock) -> Flags:
         """(m,) rows of events that are held out."""
         words = plain(block.tables[0].vectors, np.float32).view(np.uint32)

@@ -14,6 +14,8 @@ Numbers = NDArray[np.float64]
 
 #: Factor of an older event in the window for each newer one; about the newest 1,000 events count.
 KEEP: Final = 1.0 - 1.0 / 500.0
+#: The same for lists, which tell less each.
+KEEP_LISTS: Final = 1.0 - 1.0 / 1_000.0
 
 
 class Sums:
@@ -38,15 +40,18 @@ class Sums:
         """The number of events, if all have weight 1."""
         return int(self._weights[0])
 
-    def after(self, losses: Numbers, keep: float = 1.0) -> Self:
+    def after(self, losses: Numbers, keep: float = 1.0, worth: Numbers | None = None) -> Self:
         """The sums with more events.
 
         Parameters
         ----------
         losses : (k, 6) of events in order, by metric, the learned one first.
         keep : factor of the weights of all older events, for each event.
+        worth : (k,) weights of the events in (0, 1]; 1 if left out.
         """
         weights = (keep ** np.arange(len(losses) - 1, -1, -1))[:, None]
+        if worth is not None:
+            weights = weights * worth[:, None]
         before = keep ** len(losses)
         squares = (losses[:, :1] - losses[:, 1:]) ** 2
         return type(self)(

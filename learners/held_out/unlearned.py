@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ Numbers = NDArray[Any]
 
 def _no_scale(D: int) -> tuple[Features, Features]:
     return np.zeros(D), np.ones(D)
+
+
+def _directions(X: Features) -> Features:
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+    return np.asarray(X / np.where(lengths > 0.0, lengths, 1.0))
 
 
 class Scales:
@@ -51,6 +57,14 @@ class Scales:
             one.affine() or _no_scale(X.shape[1]) for one in (self._zscore, self._minmax)
         )
         distances(X, left, right, np.stack([shift, factor, share]), found)
+
+    def embedded(self, X: Features) -> Iterator[Features]:
+        """X (n, D) under each un-learned metric in their order: squared Euclidean distances rank as the metric does."""
+        (shift, factor), (_, share) = (
+            one.affine() or _no_scale(X.shape[1]) for one in (self._zscore, self._minmax)
+        )
+        scaled = (X - shift) * factor
+        yield from (X, _directions(X), scaled, _directions(scaled), X * share)
 
     def state(self) -> State:
         return with_prefix("zscore.", self._zscore.state()) | with_prefix("minmax.", self._minmax.state())

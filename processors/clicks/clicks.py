@@ -25,8 +25,8 @@ from kinstream.processors.clicks.lists import (
     rows_of,
     split_rows,
 )
-from kinstream.processors.clicks.packed import Found, packed
-from kinstream.processors.clicks.rules import Reading, preferences, read_clicks
+from kinstream.processors.clicks.packed import Found, Shown, packed
+from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.shared.draws import fractions, raw_draws
@@ -51,6 +51,9 @@ _DRAWN_AS: Final = "clicks/1"
 #: Prefix of the catalogue's entries in a state.
 _CATALOGUE: Final = "catalogue."
 _DAY_MS: Final = 86_400_000
+
+#: How steeply examination falls with the place where no bias says it: the judge of whole lists needs one.
+EXPONENT: Final = 0.5
 
 #: Entries that full memories have dropped.
 EVICTED: Final = "memory-evicted"
@@ -153,9 +156,9 @@ class Clicks:
 
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
     #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
-    #: list has one spelling. The random draws are
+    #: list has one spelling. Version 4 sends what was shown along with the constraints. The random draws are
     #: those of version 1.
-    algorithm: ClassVar[str] = "clicks/3"
+    algorithm: ClassVar[str] = "clicks/4"
 
     def __init__(
         self,
@@ -337,10 +340,19 @@ class Clicks:
             pairs.lists[held],
         )
         time_ms = int(lists.time_ms[taken].max(initial=0))
+        shown = Shown(
+            anchors,
+            np.where(presence == kernels.EMITTED, references[lists.block.item], -1),
+            reading.mark == CLICKED,
+            taken & has_anchor,
+            np.where(keys.has_voter, keys.voters[:, 0] | np.uint64(1), np.uint64(0)),
+            self.bias_exponent if self.bias in ("weights", "thinning") else EXPONENT,
+        )
         blocks = packed(
             found,
             lists,
             self._catalogue,
+            shown,
             rules=self._preference_rules,
             weighted=self._votes.weighted,
             max_bytes=self.max_bytes,

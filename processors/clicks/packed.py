@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,20 @@ from numpy.typing import NDArray
 from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.packing import Packing, References
-from kinstream.streams.records.values import LIST_RULE, ConstraintBlock, Kind, Table
+from kinstream.processors.shared.packing import Packing, References, row_bytes
+from kinstream.streams.records.values import (
+    JUDGED_PLACES,
+    LIST_RULE,
+    PREFERENCE_RULES,
+    ConstraintBlock,
+    Kind,
+    ShownLists,
+    Table,
+)
+
+#: Upper bounds of what lists take in a block, and each list of them, without vectors.
+SHOWN_BYTES: Final = 64
+LIST_BYTES: Final = 4 + 4 + 8 + 5 * JUDGED_PLACES
 
 
 class Found(NamedTuple):
@@ -29,10 +42,40 @@ class Found(NamedTuple):
     pair_lists: Numbers
 
 
+class Shown(NamedTuple):
+    """What judges need of n lists, with references as in `Found`.
+
+    Parameters
+    ----------
+    anchors : (n,) of the queries.
+    items : (m,) of the impressions; -1 outside the catalogue.
+    clicked : (m,) impressions with a click that counts.
+    usable : (n,) lists that were taken, and have a query.
+    actors : (n,) see `ShownLists`.
+    exponent : see there.
+    """
+
+    anchors: References
+    items: References
+    clicked: Flags
+    usable: Flags
+    actors: NDArray[np.uint64]
+    exponent: float
+
+    def judged(self, lists: Lists) -> Flags:
+        """(n,) usable lists whose first places are all known, and of which one was clicked."""
+        starts, first = lists.block.starts, np.zeros(len(lists.of), np.bool_)
+        first[lists.order] = np.arange(len(first)) - starts[lists.of] < JUDGED_PLACES
+        clicked = np.bincount(lists.of[first & self.clicked], minlength=len(lists)) > 0
+        unknown = np.bincount(lists.of[first & (self.items < 0)], minlength=len(lists)) > 0
+        return np.asarray(self.usable & clicked & ~unknown)
+
+
 def packed(
     found: Found,
     lists: Lists,
     catalogue: Catalogue,
+    shown: Shown,
     *,
     rules: tuple[str, ...],
     weighted: bool,
@@ -50,21 +93,31 @@ def packed(
     vectors = _vectors_of(lists, catalogue)
     whole = LIST_RULE in rules
     both = np.isin(found.pair_lists, found.triplet_lists).any()
-    weights = found.weights if weighted else None
-    if whole:
-        made = _whole_lists(packing, vectors, found, weights, begun, time_ms)
-    else:
-        made = packing.blocks(
-            Kind.TRIPLET,
-            rules,
-            found.triplets,
-            vectors,
-            time_ms,
-            rule_of=found.rule,
-            weights=weights,
-            events=found.triplet_lists,
-            begun=bool(begun[found.triplet_lists].any()),
+    again = bool(begun[found.triplet_lists].any())
+    made = []
+    for rows, places in _with_lists(packing, found, lists, shown, whole, weighted, again):
+        part = found._replace(
+            triplets=found.triplets[rows],
+            rule=found.rule[rows],
+            weights=found.weights[rows],
+            triplet_lists=found.triplet_lists[rows],
         )
+        weights = part.weights if weighted else None
+        if whole:
+            blocks = _whole_lists(packing, vectors, part, weights, again, time_ms)
+        else:
+            blocks = packing.blocks(
+                Kind.TRIPLET,
+                rules,
+                part.triplets,
+                vectors,
+                time_ms,
+                rule_of=part.rule,
+                weights=weights,
+                events=part.triplet_lists,
+                begun=again,
+            )
+        made += blocks if places is None else [_shown(blocks[0], part, places, lists, shown, vectors)]
     return made + packing.blocks(
         Kind.PAIR,
         co_clicks.RULE,
@@ -77,12 +130,91 @@ def packed(
     )
 
 
+def _with_lists(
+    packing: Packing,
+    found: Found,
+    lists: Lists,
+    shown: Shown,
+    whole: bool,
+    weighted: bool,
+    again: bool,
+) -> Iterator[tuple[slice, NDArray[np.int64] | None]]:
+    """Rows of triplets in runs of whole lists that fit into a block with what was shown, and their impressions.
+
+    None in place of impressions: these rows have no lists, because they fit into no block with them, or because a part
+    of them came before.
+    """
+    of = found.triplet_lists
+    if again or not len(of):
+        if len(of):
+            yield slice(0, len(of)), None
+        return
+    room = packing.room(*(() if whole else PREFERENCE_RULES), LIST_RULE) - SHOWN_BYTES
+    one_row = row_bytes(Kind.PAIR if whole else Kind.TRIPLET, weighted, grouped=True)
+    bounds = np.searchsorted(of, np.arange(len(lists) + 1))
+    judged = shown.judged(lists)
+    parts: list[Numbers] = []
+    begin = used = 0
+    for i in np.flatnonzero(judged | (np.diff(bounds) > 0)).tolist():
+        first, end = bounds[i : i + 2].tolist()
+        own = lists.order[lists.block.starts[i] : lists.block.starts[i + 1]]
+        vectors = 1 + (len(own) if end > first else min(len(own), JUDGED_PLACES))
+        need = vectors * packing.vector_bytes + (end - first) * one_row + LIST_BYTES
+        if used + need > room:
+            if first > begin:
+                yield slice(begin, first), _joined(parts)
+            begin, used, parts = first, 0, []
+        if need > room:
+            if end > first:
+                yield slice(first, end), None
+            begin = end
+            continue
+        used += need
+        if judged[i]:
+            parts.append(own[:JUDGED_PLACES])
+    if begin < len(of):
+        yield slice(begin, len(of)), _joined(parts)
+
+
+def _joined(parts: list[Numbers]) -> NDArray[np.int64] | None:
+    return np.concatenate(parts).astype(np.int64) if parts else None
+
+
+def _shown(
+    block: ConstraintBlock,
+    part: Found,
+    places: NDArray[np.int64],
+    lists: Lists,
+    shown: Shown,
+    vectors: Callable[[References], tuple[Table, ...]],
+) -> ConstraintBlock:
+    """The block with the lists of these impressions, and their vectors in its tables."""
+    of = lists.of[places]
+    firsts = np.flatnonzero(np.diff(of, prepend=-1))
+    queries, items = shown.anchors[of[firsts]], shown.items[places]
+    before = np.unique(part.triplets)
+    every = np.unique(np.concatenate([before, queries, items]))
+    return replace(
+        block,
+        tables=vectors(every),
+        index=np.searchsorted(every, before)[block.index].astype(np.int32),
+        lists=ShownLists(
+            np.searchsorted(every, queries).astype(np.int32),
+            np.append(firsts, len(places)).astype(np.int32),
+            np.searchsorted(every, items).astype(np.int32),
+            shown.clicked[places],
+            shown.actors[of[firsts]],
+            shown.exponent,
+        ),
+    )
+
+
 def _whole_lists(
     packing: Packing,
     vectors: Callable[[References], tuple[Table, ...]],
     found: Found,
     weights: NDArray[np.float32] | None,
-    begun: Flags,
+    begun: bool,
     time_ms: int,
 ) -> list[ConstraintBlock]:
     """Pairs of each query with what was clicked, and then with what was passed over, each item once a list."""
@@ -100,7 +232,7 @@ def _whole_lists(
         signs=np.where(clicked[rows], 1, -1).astype(np.int8),
         weights=None if weights is None else weights[rows],
         events=found.triplet_lists[rows],
-        begun=bool(begun[found.triplet_lists].any()),
+        begun=begun,
     )
 
 

@@ -28,15 +28,14 @@ Robbins: Statistical methods related to the law of the iterated logarithm. Annal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
 
-#: Bets on the candidate. Smaller ones would need more lists than comparisons have, and every further one costs evidence
-#: for the others.
-BETS: Final[tuple[float, ...]] = tuple(float(bet) for bet in np.geomspace(0.1, 0.9, 6))
+from kinstream.streams.compute.betting import BETS, log_mean, multiplied
+
 #: Share of the error that is for the candidate. A comparison is there to promote; one that is lost ends early anyway.
 _FOR: Final = 0.8
 #: Share of the stake that a comparison bets, and the least stake.
@@ -87,8 +86,8 @@ class Evidence:
             self.losses + (credit < 0.0),
             self.ties + (credit == 0.0),
             self.votes + weight,
-            _bet(self.for_bets, worth),
-            _bet(self.against_bets, -worth),
+            multiplied(self.for_bets, worth),
+            multiplied(self.against_bets, -worth),
             self.credit + worth,
             self.squares + worth * worth,
         )
@@ -173,16 +172,6 @@ def decisive(error: float, stake: float = 1.0) -> float:
     stake : at the beginning of the comparison, above 0 and at most 1.
     """
     return math.log((1.0 / (_FOR * error * stake) - (1.0 - _STAKED)) / _STAKED)
-
-
-def log_mean(logs: Sequence[float]) -> float:
-    """Log of the mean of numbers, from their logs."""
-    top = max(logs)
-    return top + math.log(sum(math.exp(log - top) for log in logs) / len(logs))
-
-
-def _bet(logs: Iterable[float], credit: float) -> tuple[float, ...]:
-    return tuple(log + math.log1p(bet * credit) for log, bet in zip(logs, BETS, strict=True))
 
 
 def interval(wins: int, losses: int, error: float = 0.05) -> tuple[float, float]:

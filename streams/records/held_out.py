@@ -1,7 +1,7 @@
 """Verdicts on held-out events: sums of losses by metric, and the evaluation of the learned metric by them.
 
-An event's loss under a metric is the share of its verdicts that are wrong. The event is the unit, because the
-constraints of one event share vectors.
+An event's loss under a metric is the share of its verdicts that are wrong; that of a list is what it lost of the gain
+of its clicked items. The event is the unit, because the constraints of one event share vectors.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ LEARNED: Final = "learned"
 #: ones.
 UNLEARNED: Final = ("euclidean", "cosine", "zscore", "zscore-cosine", "minmax")
 METRICS: Final = (LEARNED, *UNLEARNED)
-#: With fewer events, a model is not evaluated.
+#: With fewer events, a model is not evaluated; nor with lists of fewer different queries.
 LEAST_EVENTS: Final = 50
+LEAST_QUERIES: Final = 200
+#: What a model has to be worse by: the log e-value at which it is withheld.
+_WITHHELD: Final = math.log(1.0 / 0.05)
 #: Normal quantile of a 95 % interval for each of the five differences at once (Bonferroni): the best of the un-learned
 #: metrics is chosen by the same events.
 _Z: Final = 2.5758293035489004
@@ -92,23 +95,72 @@ class HeldOut:
     block : over the events that were judged in the block.
     events : judged since the model began.
     window : over those events, with less weight for older ones.
+    judged : events that were judged in the block.
+    queries : different queries since the model began, where whole lists are judged; None for other events.
+    against : log e-value that the learned metric is worse than an un-learned one, see
+        `kinstream.learners.held_out.evidence`; None in records of earlier versions.
     """
 
     block: HeldOutSums
     events: int
     window: HeldOutSums
+    judged: int = 0
+    queries: int | None = None
+    against: float | None = None
 
     def __add__(self, later: HeldOut) -> HeldOut:
         """Both blocks together, with the later one's window."""
-        return HeldOut(self.block + later.block, later.events, later.window)
+        return HeldOut(
+            self.block + later.block,
+            later.events,
+            later.window,
+            self.judged + later.judged,
+            later.queries,
+            later.against,
+        )
+
+    @property
+    def seen(self) -> int:
+        """What counts towards `least`: different queries, or events."""
+        return self.events if self.queries is None else self.queries
+
+    @property
+    def least(self) -> int:
+        """How many there have to be before the model is evaluated."""
+        return LEAST_EVENTS if self.queries is None else LEAST_QUERIES
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough events to say which metric is better."""
+        return self.seen >= self.least
 
     @property
     def difference(self) -> Difference | None:
-        """How much worse the learned metric is than the best un-learned one; None below `LEAST_EVENTS`."""
-        return None if self.events < LEAST_EVENTS else self.window.difference(self.window.best)
+        """How much worse the learned metric is than the best un-learned one; None with too few events."""
+        return self.window.difference(self.window.best) if self.enough else None
+
+    @property
+    def published(self) -> bool:
+        """Whether rates are shown: those of few lists say nothing."""
+        return self.queries is None or self.enough
+
+    @property
+    def verdict(self) -> str:
+        """What people are told about the learned metric."""
+        if not self.enough:
+            return f"not enough yet: {self.seen:,} of {self.least}"
+        found = self.difference
+        if found is None or found.low <= 0.0 <= found.high:
+            return "no difference shown"
+        return "better" if found.high < 0.0 else "worse"
 
     @property
     def worse(self) -> bool:
-        """Whether the learned metric is significantly worse than the best un-learned one."""
+        """Whether the learned metric has been shown to be worse than an un-learned one, at all looks together.
+
+        Records of earlier versions hold no e-value: there the interval decides.
+        """
         found = self.difference
-        return found is not None and found.low > 0.0
+        if found is None or found.value <= 0.0:
+            return False
+        return found.low > 0.0 if self.against is None else self.against >= _WITHHELD

@@ -5,7 +5,7 @@ A message carries a block of 1..N rows. Vectors are float32, one table per modal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -251,6 +251,38 @@ class Control:
 # ---- kinstream.constraints --------------------------------------------------------------------------------------
 
 
+#: Places of a list that are judged.
+JUDGED_PLACES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownLists:
+    """k lists as users saw them, from the top, the first `JUDGED_PLACES` places of each: what a judge needs of them.
+
+    Each has an item that was clicked. Rows are those of a block's tables.
+
+    Parameters
+    ----------
+    query : (k,) int32 row of the query.
+    starts : (k + 1,) int32; the places of list i are starts[i] .. starts[i + 1].
+    item : (t,) int32 row of the item in each place.
+    clicked : (t,) bool.
+    actor : (k,) uint64 hash of the user, or of the session where no user is known; 0 for neither.
+    exponent : the place r, from 1, is examined with probability r^-exponent.
+    """
+
+    query: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    item: NDArray[np.int32]
+    clicked: NDArray[np.bool_]
+    actor: NDArray[np.uint64]
+    exponent: float
+
+    def __len__(self) -> int:
+        """How many lists."""
+        return len(self.query)
+
+
 class Kind(StrEnum):
     """The kind of a constraint row."""
 
@@ -279,6 +311,7 @@ class ConstraintBlock:
         its own.
     earlier : kind of the constraints that events of this block gave in blocks before it, if that is the other one, or
         None.
+    lists : the lists behind the constraints, for judges; None where there are none. Learners do not get them.
     """
 
     space: str
@@ -295,6 +328,7 @@ class ConstraintBlock:
     targets: NDArray[np.float32] | None = None
     events: NDArray[np.int32] | None = None
     earlier: Kind | None = None
+    lists: ShownLists | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -310,7 +344,7 @@ class ConstraintBlock:
         return np.zeros(len(self), np.bool_) if self.events is None else self.events == 0
 
     def take(self, rows: slice | NDArray[np.bool_] | NDArray[np.integer]) -> ConstraintBlock:
-        """Some of the constraints, over the same tables."""
+        """Some of the constraints, over the same tables, without the lists."""
         return ConstraintBlock(
             self.space,
             self.kind,
@@ -326,6 +360,16 @@ class ConstraintBlock:
             None if self.targets is None else self.targets[rows],
             None if self.events is None else self.events[rows],
             self.earlier,
+        )
+
+    def without_lists(self) -> ConstraintBlock:
+        """The constraints alone: tables of the vectors that they name."""
+        if self.lists is None:
+            return self
+        used, index = np.unique(self.index, return_inverse=True)
+        tables = tuple(Table(table.name, np.ascontiguousarray(table.vectors[used])) for table in self.tables)
+        return replace(
+            self, tables=tables, index=index.reshape(self.index.shape).astype(np.int32), lists=None
         )
 
 

@@ -26,7 +26,7 @@ from tests.support.pipeline import Agent
 
 #: Whose algorithm has a new version since: they want a new generation, and read their old states all the same.
 RAISED = {
-    "builder-clicks": ("clicks/1", "clicks/3"),
+    "builder-clicks": ("clicks/1", "clicks/4"),
     "builder-closure": ("closure/1", "closure/3"),
     "learner-lomdml": ("lomdml/1", "lomdml/2"),
     "learner-mixture": ("mixture/3", "mixture/4"),

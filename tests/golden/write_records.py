@@ -36,6 +36,7 @@ from kinstream.streams.records.values import (
     Relation,
     RelationBlock,
     SampleBlock,
+    ShownLists,
     Table,
 )
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
@@ -63,6 +64,17 @@ def _constraints(kind: Kind) -> ConstraintBlock:
         1_700_000_000_000,
         42,
         np.array([0.25, 4.0], np.float32) if kind is Kind.PAIR else None,
+    )
+
+
+def _lists() -> ShownLists:
+    return ShownLists(
+        np.array([0, 3], np.int32),
+        np.array([0, 2, 3], np.int32),
+        np.array([1, 2, 1], np.int32),
+        np.array([False, True, True]),
+        np.array([17, 0], np.uint64),
+        0.5,
     )
 
 
@@ -153,6 +165,8 @@ def records() -> dict[str, Record]:
             _constraints(Kind.PAIR), events=np.array([0, 1], np.int32), earlier=Kind.TRIPLET
         ),
         "triplets-events": replace(_constraints(Kind.TRIPLET), events=np.array([1, 1], np.int32)),
+        "pairs-lists": replace(_constraints(Kind.PAIR), lists=_lists()),
+        "triplets-lists": replace(_constraints(Kind.TRIPLET), lists=_lists()),
         "outcome-split": replace(
             _outcome(), counts=split, by_rule={"closure-triplet": split, "one-pass": COUNTS}
         ),
@@ -161,7 +175,10 @@ def records() -> dict[str, Record]:
             _outcome(),
             counts=replace(split, held_out=3),
             by_rule={"closure-triplet": split, "one-pass": replace(COUNTS, held_out=3)},
-            held_out=HeldOut(_sums(2.0), 60, _sums(50.0)),
+            held_out=HeldOut(_sums(2.0), 60, _sums(50.0), 2),
+        ),
+        "outcome-lists": replace(
+            _outcome(), held_out=HeldOut(_sums(2.0), 60, _sums(50.0), 5, queries=57, against=-0.75)
         ),
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True

@@ -146,12 +146,11 @@ class Oracle:
                 verdicts.append({m: float(not distance(m, a, p) < distance(m, a, n)) for m in METRICS})
                 continue
             pair = (points[0], points[1])
-            if -sign in self.latest:
-                both = {sign: pair, -sign: self.latest[-sign]}
-                verdicts.append(
-                    {m: float(not distance(m, *both[1]) < distance(m, *both[-1])) for m in METRICS}
-                )
-            self.latest[sign] = pair
+            if -sign not in self.latest:
+                self.latest[sign] = pair
+                continue
+            both = {sign: pair, -sign: self.latest.pop(-sign)}
+            verdicts.append({m: float(not distance(m, *both[1]) < distance(m, *both[-1])) for m in METRICS})
         for verdicts in losses.values():
             if verdicts:
                 self.losses.append({m: sum(v[m] for v in verdicts) / len(verdicts) for m in METRICS})
@@ -208,6 +207,7 @@ def test_verdicts_and_sums_are_those_of_the_description(
         assert held.tolist() == oracle.take(made, distance)
         if report is not None:
             assert report.block.weight == len(oracle.losses) - events_so_far
+            assert report.judged == report.block.weight
             assert report.events == len(oracle.losses)
             same(report.window, oracle.sums(1.0 - 1.0 / 500.0))
             events_so_far = len(oracle.losses)

@@ -27,7 +27,7 @@ def found(events: int, learned: float, best: float, *, judged: int = 4) -> HeldO
         squares = dict.fromkeys(UNLEARNED, ((learned - best) ** 2 + 0.01) * number)
         return HeldOutSums(number, number, losses, squares)
 
-    return HeldOut(sums(judged), events, sums(float(events)))
+    return HeldOut(sums(judged), events, sums(float(events)), judged)
 
 
 @st.composite

@@ -49,6 +49,7 @@ def test_rates_are_of_the_newest_window_and_events_of_all_blocks() -> None:
             ("kinstream_held_out_difference",): 0.1,
             ("kinstream_held_out_difference_low",): 0.1 - error,
             ("kinstream_held_out_difference_high",): 0.1 + error,
+            ("kinstream_held_out_known_ratio",): 1.0,
             ("kinstream_model_withheld",): 1.0,
         }
     )
@@ -63,9 +64,28 @@ def test_a_few_events_have_rates_and_no_difference() -> None:
         "kinstream_held_out_events_total",
         "kinstream_held_out_mistake_rate",
         "kinstream_held_out_best_info",
+        "kinstream_held_out_known_ratio",
         "kinstream_model_withheld",
     }
+    assert shown(owned_by(tallies))["kinstream_held_out_known_ratio",] == 0.98
     assert shown(owned_by(tallies))["kinstream_model_withheld",] == 0.0
+
+
+def test_lists_of_few_queries_have_no_rates() -> None:
+    tallies = Tallies(window=10, top_spaces=1)
+    few = replace(found(70, 0.5, 0.2), queries=59, against=9.0)
+    assert few.verdict == "not enough yet: 59 of 200" and not few.worse
+    tallies.apply(replace(outcome(), held_out=few))
+    assert shown(owned_by(tallies)) == {
+        ("kinstream_held_out_events_total",): 4.0,
+        ("kinstream_held_out_known_ratio",): 0.295,
+        ("kinstream_held_out_best_info", "minmax"): 1.0,
+        ("kinstream_model_withheld",): 0.0,
+    }
+    enough = replace(found(400, 0.5, 0.2), queries=200)
+    assert [replace(enough, against=log).worse for log in (2.9, 3.0)] == [False, True]
+    assert (enough.verdict, replace(found(400, 0.2, 0.5), queries=200).verdict) == ("worse", "better")
+    assert replace(found(400, 0.3, 0.301), queries=200).verdict == "no difference shown"
 
 
 def test_a_new_model_begins_without_a_window_and_events_go_on() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from kinstream.search.interleaving.draft import Draft, Side, credit, team_draft
-from kinstream.search.interleaving.evidence import BETS, Evidence, interval
+from kinstream.search.interleaving.evidence import Evidence, interval
+from kinstream.streams.compute.betting import BETS
 
 RANKINGS = st.lists(st.integers(0, 30), max_size=25)
 

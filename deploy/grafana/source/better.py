@@ -30,6 +30,15 @@ _HELD_OUT: Final = Row(
             runbook="KinstreamWorseThanUnlearned",
         ),
         lines(
+            "Held-out events that are needed before there is a difference",
+            "1: the model is evaluated.",
+            "below 1 for long: too few different queries are asked, fewer than 200; or too few events are held out.",
+            Query(f"max by (space, learner) (kinstream_held_out_known_ratio{{{_WHO}}})", _NAME),
+            unit="percentunit",
+            high=1,
+            width=12,
+        ),
+        lines(
             "Mistakes on held-out events",
             "the learned metric is below the best un-learned one.",
             "above it: see the dashboard “Is learning healthy?” for the cause.",

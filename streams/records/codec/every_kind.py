@@ -36,6 +36,7 @@ from kinstream.streams.records.codec.parts import (
     tables_out,
 )
 from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
+from kinstream.streams.records.codec.shown import shown_in, shown_out
 from kinstream.streams.records.codec.updates import update_in, update_out
 from kinstream.streams.records.codec.vectors import block_in, block_out, map_in, map_out
 from kinstream.streams.records.gate import GateDecision, GateOrder
@@ -98,9 +99,13 @@ def encode(record: Record, *, float16: bool = False) -> bytes:
 def _version(record: Record) -> int | None:
     match record:
         case ConstraintBlock():
+            if record.lists is not None:
+                return 3
             return 1 if record.events is None and record.earlier is None else 2
         case Outcome():
             counts = (record.counts, *record.by_rule.values())
+            if record.held_out is not None and record.held_out.against is not None:
+                return 4
             if record.held_out is not None or any(c.held_out for c in counts):
                 return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
@@ -337,6 +342,7 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
         "epoch": r.epoch,
         "events": None if r.events is None else np.ascontiguousarray(r.events, dtype="<i4").tobytes(),
         "earlier": r.earlier and r.earlier.value,
+        "lists": shown_out(r.lists),
     }
 
 
@@ -391,6 +397,7 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         targets,
         events,
         earlier,
+        shown_in(b["lists"], len(tables[0].vectors)),
     )
 
 

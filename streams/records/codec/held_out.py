@@ -13,7 +13,14 @@ def held_out_out(found: HeldOut | None) -> dict[str, Any] | None:
     """Fields of a record."""
     if found is None:
         return None
-    return {"block": _sums_out(found.block), "events": found.events, "window": _sums_out(found.window)}
+    return {
+        "block": _sums_out(found.block),
+        "events": found.events,
+        "window": _sums_out(found.window),
+        "judged": found.judged,
+        "queries": found.queries,
+        "against": found.against,
+    }
 
 
 def held_out_in(body: dict[str, Any] | None) -> HeldOut | None:
@@ -25,10 +32,18 @@ def held_out_in(body: dict[str, Any] | None) -> HeldOut | None:
     """
     if body is None:
         return None
-    found = HeldOut(_sums_in(body["block"]), body["events"], _sums_in(body["window"]))
-    if not 1 <= found.block.weight <= found.events or not 1 <= found.window.weight <= found.events:
-        raise BadRecord(Reason.BAD_SHAPE, f"{found.events} held-out events contradict their sums")
-    return found
+    block, window, events = _sums_in(body["block"]), _sums_in(body["window"]), body["events"]
+    against, queries = body["against"], body["queries"]
+    # Records of earlier versions count whole events.
+    judged = body["judged"] if against is not None else round(block.weight)
+    most = events * (1.0 + 1e-9)
+    if not 1 <= judged <= events or not (block.weight <= most and window.weight <= most):
+        raise BadRecord(Reason.BAD_SHAPE, f"{events} held-out events contradict their sums")
+    if queries is not None and not 0 <= queries <= events:
+        raise BadRecord(Reason.BAD_SHAPE, f"{queries} different queries of {events} lists")
+    if against is not None:
+        against = finite_float(against, "an e-value")
+    return HeldOut(block, events, window, judged, queries, against)
 
 
 def _sums_out(sums: HeldOutSums) -> dict[str, Any]:
