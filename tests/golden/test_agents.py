@@ -28,6 +28,7 @@ from tests.support.pipeline import Agent
 RAISED = {
     "builder-clicks": ("clicks/1", "clicks/4"),
     "builder-closure": ("closure/1", "closure/3"),
+    "learner-adapter": ("adapter/1", "adapter/2"),
     "learner-lomdml": ("lomdml/1", "lomdml/2"),
     "learner-mixture": ("mixture/3", "mixture/4"),
     "learner-softmax": ("softmax/2", "softmax/3"),
