@@ -26,13 +26,10 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 NAME: Final = "online-search"
 #: Candidates: M = 0.65 sqrt(n), but 3 k at the least.
 SEARCH: Final[dict[str, Any]] = {"dtype": "float32", "bits": 256, "eps": 1.0, "candidates": 0.65, "seed": 1}
-MONITORED: Final = "lazy, monitored"
 MODES: Final[dict[str, dict[str, Any]]] = {
     "linear": {"mode": "linear"},
     "naive": {"mode": "naive"},
-    "lazy": {"mode": "lazy", "stale": "exact"},
-    MONITORED: {"mode": "lazy"},
-    "lazy, second level": {"mode": "lazy", "stale": "second-level", "rule": "items", "share": 0.1},
+    "lazy": {"mode": "lazy"},
     "static": {"mode": "static"},
 }
 #: Sorted lists: the paper has about as many as candidates, of which memory allows a tenth.
@@ -146,16 +143,16 @@ def interleaved(events: Log) -> list[Figure]:
         if name == "linear":
             continue
         for depth in DEPTHS:
-            least = 0.95 if asked and depth == 10 and name in ("lazy", MONITORED) else None
+            least = 0.95 if asked and depth == 10 and name == "lazy" else None
             found = recall(one.near, truth.near, 10) if depth == 10 else recall(one.deep, truth.deep, depth)
             figures.append(Figure(NAME, f"{where}, recall within {depth}", found, "", least, facts=own))
-        if name.startswith("lazy"):
-            bound = 3.8 if asked and name in ("lazy", MONITORED) else None
+        if name == "lazy":
+            bound = 3.8 if asked and name == "lazy" else None
             ratio = naive.seconds / one.seconds
             figures.append(
                 Figure(NAME, f"{where}, over naive", ratio, "times", bound, published="3.8", facts=own)
             )
-            bound = 4.7 if asked and name in ("lazy", MONITORED) else None
+            bound = 4.7 if asked and name == "lazy" else None
             for when, ratio, least in (
                 ("learning", truth.seconds / one.seconds, None),
                 ("after", truth.after / one.after, bound),

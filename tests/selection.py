@@ -61,7 +61,7 @@ LONG: Final = (
     "tests/streams/test_repartition_kills.py",
     # Approximate indexes, which are chosen by whoever has measured them.
     "tests/search/test_lsh_linear.py",
-    "tests/search/test_lsh_second_level.py",
+    "tests/search/test_lsh_candidates.py",
     "tests/search/test_recall.py",
     "tests/learners/test_batch.py",
     "tests/learners/test_eigenpair.py",

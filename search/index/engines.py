@@ -13,14 +13,12 @@ import numpy as np
 from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.validation import one_of
 from kinstream.search.index.create import create
 from kinstream.search.index.exact import First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.items import Modalities, Slots, features
 from kinstream.search.index.mapped import EXACT, MappedIndex, create_mapped
 from kinstream.search.index.mapping import CHUNK, Mapping, divided, linear
 from kinstream.search.index.online.base import Index
-from kinstream.search.index.online.settings import OFFERED
 from kinstream.search.index.warm_up import warm_up
 from kinstream.search.models.model import Model
 from kinstream.search.models.stepped import Matrix
@@ -178,7 +176,6 @@ def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
         if plan.index not in ONLINE:
             create_mapped(plan.index, 1, **plan.options)
             return
-        one_of("stale", plan.options.get("stale", OFFERED[0]), OFFERED)
         create(plan.index, **plan.options)
         section = settings.learners.get(learner)
         if section is not None:

@@ -167,7 +167,7 @@ def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(
         ("[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {bitz = 3}", "[search.spaces.s]: "),
         (
             "[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {stale = 'second-level'}",
-            "[search.spaces.s]: stale must be one of monitored, exact, not 'second-level'",
+            "[search.spaces.s]: stale was removed: lazy follows its monitored hyperplanes",
         ),
         ("[search.spaces.s]\nlearner = 'opml'\nindex = 'linear'", "[search.spaces.s] index: "),
         (

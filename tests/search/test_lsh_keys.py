@@ -49,8 +49,10 @@ def test_lazy_keys_are_naive_keys_whatever_happens(dtype: str, data: st.DataObje
     size = data.draw(st.sampled_from((1e-4, 1e-2, 0.3)), "step")
     scale = data.draw(st.sampled_from((1e-4, 1.0, 1e3)), "scale")
     options = {"bits": data.draw(st.sampled_from((1, 64, 100)), "bits"), "dtype": dtype, "seed": seed}
-    limit = data.draw(st.sampled_from((0.0, 0.1, 1.0)), "limit")
-    lazy, naive = hashed("lazy", stale="exact", limit=limit, **options), hashed("naive", **options)
+    share = data.draw(st.sampled_from((0.0, 0.1, 1.0)), "share")
+    # With all hyperplanes monitored on all items.
+    watched: Any = {"monitor": options["bits"], "sample": None, "rule": "items", "share": share}
+    lazy, naive = hashed("lazy", **watched, **options), hashed("naive", **options)
     plain = Plain(d)
     draw = np.random.default_rng(seed)
     for operation in data.draw(st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=25), "operations"):
@@ -140,7 +142,7 @@ def test_a_fault_in_the_projections_is_counted_and_healed() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    ({"stale": "exact"}, {}, {"monitor": 3, "sample": None}, {"sample": 50}, {"stale": "second-level"}),
+    ({}, {"monitor": 3, "sample": None}, {"sample": 50}),
     ids=str,
 )
 def test_no_bit_is_stale_after_a_rebuild(options: dict[str, Any]) -> None:
@@ -150,9 +152,8 @@ def test_no_bit_is_stale_after_a_rebuild(options: dict[str, Any]) -> None:
     for _ in range(30):
         index.step(*steps(draw, 16, 0.1))
         index.search(draw.normal(size=(1, 16)), 3)
-    if options != {"stale": "exact"}:
-        wanted, sure = true_keys(index)
-        assert (bits(index) != wanted)[sure].any()
+    wanted, sure = true_keys(index)
+    assert (bits(index) != wanted)[sure].any()
     index.rebuild()
     wanted, sure = true_keys(index)
     assert (bits(index) == wanted)[sure].all()
@@ -162,7 +163,7 @@ def test_no_bit_is_stale_after_a_rebuild(options: dict[str, Any]) -> None:
 def test_same_seed_same_answers_whatever_is_done_that_does_nothing(mode: str) -> None:
     def answers(idle: bool, seed: int) -> list[Any]:
         draw = np.random.default_rng(8)
-        index = create(mode, seed=seed, bits=32, limit=1.0, eps=2.0)
+        index = create(mode, seed=seed, bits=32, eps=2.0)
         found = []
         for turn in range(20):
             index.put([str(row) for row in range(40 * turn, 40 * turn + 40)], draw.normal(size=(40, 10)))
@@ -206,10 +207,10 @@ def test_bits_collide_as_the_angle_says() -> None:
         assert abs(alike - (1.0 - angle / np.pi)) < 4.0 * 0.5 / 64.0
 
 
-def test_exact_prune_follows_movement() -> None:
+def test_checks_follow_the_movement_of_hyperplanes() -> None:
     """Far fewer bits are looked at than there are, and all that are stale are among them."""
     draw = np.random.default_rng(10)
-    lazy = cast(LazyIndex, create("lazy", stale="exact", limit=1.0))
+    lazy = cast(LazyIndex, create("lazy", monitor=128, sample=None, share=1.0))
     naive = hashed("naive")
     X = draw.normal(size=(2_000, 32))
     for index in (lazy, naive):

@@ -179,11 +179,11 @@ def test_settings_are_checked() -> None:
         ({"bits": 0}, "bits"),
         ({"eps": 0.0}, "eps"),
         ({"candidates": -1.0}, "candidates"),
-        ({"stale": "perhaps"}, "stale"),
+        ({"stale": "monitored"}, "stale was removed: lazy follows .* use the index exact"),
+        ({"limit": 0.1}, "limit was removed"),
         ({"monitor": 129}, "monitor"),
         ({"sample": 0}, "sample"),
         ({"rule": "often"}, "rule"),
-        ({"retrieved": 0.0}, "retrieved"),
         ({"dtype": "float16"}, "dtype"),
     ):
         with pytest.raises(SettingsError, match=word):
@@ -208,7 +208,7 @@ def test_static_stays_with_the_metric_of_its_first_item() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("settings", ({"stale": "exact"}, {"sample": 50}, {"stale": "second-level"}), ids=str)
+@pytest.mark.parametrize("settings", ({"monitor": 64, "sample": None}, {"sample": 50}), ids=str)
 def test_after_a_warm_up_nothing_is_left_to_compile(settings: dict[str, Any], dtype: str) -> None:
     def compiled() -> dict[str, int]:
         loops = vars(kernels) | vars(lengths)

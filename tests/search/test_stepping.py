@@ -62,15 +62,14 @@ class Learning:
         return self.agent.service.spaces["shop"].searcher.glance().model.step == self.step
 
 
-@pytest.mark.parametrize("stale", ["monitored", "exact"])
 @pytest.mark.parametrize("scaler", ["none", "zscore", "unit"])
-def test_every_step_is_followed_in_place(stale: str, scaler: str) -> None:
+def test_every_step_is_followed_in_place(scaler: str) -> None:
     rng, truth = np.random.default_rng(9), Truth()
     space = {
         "learner": "opml",
         "index": "lazy",
         "updates": True,
-        "options": {"candidates": 1000, "stale": stale},
+        "options": {"candidates": 1000},
     }
     with running(spaces={"shop": space}) as agent:
         answering = Answering(agent.service, SearchMetrics(agent.service))

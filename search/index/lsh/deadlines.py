@@ -1,4 +1,4 @@
-"""The exact prune: how far hyperplanes may move before a stored bit can be stale.
+"""How far hyperplanes may move before a stored bit can be stale.
 
 Bit j of an item x is the sign of s = P_j x + t_j. While P_j moves, s changes by at most the length of its path times
 |x|, so a bit that was computed at path length c cannot be stale before c + |s| / |x|: that is its deadline. A
@@ -19,8 +19,6 @@ from kinstream.search.index.online.vectors import Slots, VectorSlots, grown
 
 #: Levels to the length of a hyperplane's normal vector: deadlines are kept in 16 bits.
 _LEVELS: Final = 16_384.0
-#: To estimate how many bits are due, one slot of this many is sampled.
-_GLANCE: Final = 16
 
 
 class Deadlines:
@@ -110,10 +108,6 @@ class Deadlines:
         if not (levels < kernels.LAST).all():
             return None
         return levels.astype(np.uint16)
-
-    def share_due(self, now: NDArray[np.uint16]) -> float:
-        """An estimate of the share of the watched bits that may be stale."""
-        return kernels.count_due(self._due, now, _GLANCE) * _GLANCE / max(1, self.cells)
 
     def repair(
         self,

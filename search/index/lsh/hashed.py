@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from kinstream.search.index.lsh.candidates import Candidates
 from kinstream.search.index.lsh.deadlines import Deadlines
 from kinstream.search.index.lsh.keys import Keys
-from kinstream.search.index.lsh.second_level import SecondLevel
 from kinstream.search.index.online.metric_index import MetricIndex
 from kinstream.search.index.online.ranking import distances, foremost, projected
 from kinstream.search.index.online.vectors import Slots, grown
@@ -95,21 +94,17 @@ class StaticIndex(HashedIndex):
 
 
 class LazyIndex(HashedIndex):
-    """Keys follow the metric: only bits that may be stale are computed again."""
+    """Keys follow the metric by the LEGO paper's monitored rule.
+
+    Bits of the monitored hyperplanes that may be stale are computed again; when enough of them have flipped, all keys.
+    """
 
     def _begun(self) -> None:
         super()._begun()
-        bits, monitored = self.settings.bits, self.settings.monitored
-        watched = np.arange(bits)
-        if monitored is not None:
-            draw = np.random.Generator(np.random.Philox([self.settings.seed, bits, 1]))
-            watched = np.sort(draw.choice(bits, monitored, replace=False))
-        watched = watched.astype(np.int64)
-        self._stale: Deadlines | SecondLevel
-        if self.settings.stale == "second-level":
-            self._stale = SecondLevel(watched, self.settings.seed, self.settings.retrieved)
-        else:
-            self._stale = Deadlines(watched, self.settings.seed)
+        bits = self.settings.bits
+        draw = np.random.Generator(np.random.Philox([self.settings.seed, bits, 1]))
+        watched = np.sort(draw.choice(bits, self.settings.monitored, replace=False))
+        self._stale = Deadlines(watched.astype(np.int64), self.settings.seed)
         self._restart()
 
     @property
@@ -119,7 +114,7 @@ class LazyIndex(HashedIndex):
 
     def _restart(self) -> None:
         self._begun_with = len(self.items)
-        self._stale.start(self.metric, self.items, self.settings.sampled)
+        self._stale.start(self.metric, self.items, self.settings.sample)
         self._touched = np.zeros(self.items.slots, np.bool_)
         self._flipped = 0
 
@@ -137,10 +132,9 @@ class LazyIndex(HashedIndex):
     def _refresh(self) -> None:
         begun = perf_counter()
         now = self._stale.now(self.metric)
-        exact = self.settings.monitored is None
-        if self.settings.sampled is not None and len(self) > 2 * self._begun_with:
+        if self.settings.sample is not None and len(self) > 2 * self._begun_with:
             now = None  # The share of the items in a sample of that size has changed.
-        if now is None or (exact and self._stale.share_due(now) > self.settings.limit):
+        if now is None:
             self.rebuild()
             return
         looked, flipped = self._stale.repair(now, self.metric, self.items, self.keys, self._touched)
@@ -148,7 +142,7 @@ class LazyIndex(HashedIndex):
         self.stats.checked += looked
         self.stats.flipped += flipped
         self.stats.repair_seconds += perf_counter() - begun
-        if not exact and self.changed() > self.settings.share:
+        if self.changed() > self.settings.share:
             self.rebuild()
 
     def changed(self) -> float:

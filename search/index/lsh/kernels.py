@@ -140,18 +140,6 @@ def _level(slack: float, radius: float, path: float, unit: float) -> int:
 
 
 @compiled
-def count_due(due: Levels, now: Levels, every: int) -> int:
-    """Bits that may be stale, in a regular sample of the slots."""
-    total = 0
-    for slot in range(0, len(due), every):
-        found = 0
-        for c in range(len(now)):
-            found += due[slot, c] <= now[c]
-        total += found
-    return total
-
-
-@compiled
 def repair(
     slots: NDArray[np.int64],
     due: Levels,
@@ -219,26 +207,6 @@ def _settle(keys: Keys, slot: int, j: int, value: float) -> bool:
 
 
 @compiled
-def check_bits(
-    slots: NDArray[np.int64],
-    j: int,
-    X: Rows,
-    p: Matrix,
-    threshold: float,
-    keys: Keys,
-    touched: NDArray[np.bool_],
-) -> int:
-    """Correct bit j of some slots; returns the number of flips, and notes their slots in `touched`."""
-    flipped = 0
-    lanes = np.empty(LANES)
-    for slot in slots:
-        if _settle(keys, slot, j, project(p, X[slot], threshold, lanes)):
-            touched[slot] = True
-            flipped += 1
-    return flipped
-
-
-@compiled
 def _ones(word: np.uint64) -> int:
     """Bits of a word that are 1."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -254,13 +222,6 @@ def _apart(keys: Keys, slot: int, query: Keys) -> int:
     for word in range(len(query)):
         ones += _ones(keys[slot, word] ^ query[word])
     return ones
-
-
-@compiled
-def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
-    """Hamming distance of each key to the query's."""
-    for slot in range(len(out)):
-        out[slot] = _apart(keys, slot, query)
 
 
 @compiled
