@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Figure
+from benchmarks.papers.registry import protocol
+from benchmarks.papers.shared.data_folder import VARIABLE, DataFolder
+from benchmarks.papers.shared.protocol import prepare
 from kinstream.replay.evaluation.runner.run import TIMES, evaluate
-from kinstream.replay.papers.registry import protocol
-from kinstream.replay.papers.shared.data_folder import VARIABLE, DataFolder
-from kinstream.replay.papers.shared.protocol import prepare
 from kinstream.streams.errors import SettingsError
 
 SETS: Final = ("iris", "wine", "glass", "balance", "breast", "pima", "waveform", "spect")

@@ -38,7 +38,7 @@ LONG: Final = (
     "tests/learners/test_transcriptions_kernels.py",
     "tests/learners/test_transcriptions_themselves.py",
     "tests/learners/test_oahu_reference.py",
-    "tests/replay/papers/",
+    "tests/papers/",
     # torch, and the kernels of a second learner.
     "tests/replay/evaluation/test_queries.py::test_the_batch_adapter_finds_what_was_turned",
     "tests/replay/evaluation/test_queries.py::test_the_command_prints_a_row_for_each_metric",

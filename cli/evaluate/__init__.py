@@ -1,4 +1,4 @@
-"""`kinstream evaluate` and `kinstream evaluate paper`: options in, a plan of `replay.evaluation` out.
+"""`kinstream evaluate`: options in, a plan of `replay.evaluation` out.
 
 No measure is calculated here.
 """

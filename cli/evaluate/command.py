@@ -134,7 +134,7 @@ class _WithMore(click.Group):
     """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["counterfactual", "paper", "propensities", "queries"]
+        return ["counterfactual", "propensities", "queries"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "propensities":
@@ -145,10 +145,6 @@ class _WithMore(click.Group):
             from kinstream.cli.evaluate.counterfactual import counterfactual
 
             return counterfactual
-        if cmd_name == "paper":
-            from kinstream.cli.evaluate.paper import paper
-
-            return paper
         if cmd_name == "queries":
             from kinstream.cli.evaluate.queries import queries
 
@@ -172,7 +168,6 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
       kinstream evaluate --from sklearn:wine --learner opml --grid opml.gamma=1e-3,1e-2 --splits 10
       kinstream evaluate --from events --space shop --in-order --splits 3
       kinstream evaluate --from constraints --space shop --hold-out 0.1
-      kinstream evaluate paper opml-table-2 --data FOLDER
       kinstream evaluate queries --batch
       kinstream evaluate counterfactual --space docs --model new.npz
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.papers.shared.comparison import Line, PaperComparison, compared
-from kinstream.replay.papers.shared.published import Reported, table
+from benchmarks.papers.shared.comparison import Line, PaperComparison, compared
+from benchmarks.papers.shared.published import Reported, table
 
 PRINTED = table("paper", "error", ("opml", "lego"), "iris | 0.100±0.010 | 0.200±0.020")
 

@@ -1,4 +1,4 @@
-"""`kinstream evaluate paper`: the experiments of the papers, with our figures beside the published ones."""
+"""`python -m benchmarks.papers`: the experiments of the papers, with our figures beside the published ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from benchmarks.papers import registry
+from benchmarks.papers.shared.data_folder import VARIABLE
 from kinstream.cli.evaluate.run import finish, output_options
-from kinstream.replay.papers import registry
-from kinstream.replay.papers.shared.data_folder import VARIABLE
 
 
 @click.command()
@@ -48,12 +48,12 @@ def paper(
 
     \b
     Examples:
-      kinstream evaluate paper opml-table-2 --quick
-      kinstream evaluate paper opml-table-2 --data FOLDER --only iris --only wine
+      python -m benchmarks.papers opml-table-2 --quick
+      python -m benchmarks.papers opml-table-2 --data FOLDER --only iris --only wine
     """
-    from kinstream.cli.views.paper import as_markdown, show, tell_missing
-    from kinstream.replay.papers.shared.data_folder import DataFolder
-    from kinstream.replay.papers.shared.protocol import compare, prepare
+    from benchmarks.papers.shared.data_folder import DataFolder
+    from benchmarks.papers.shared.protocol import compare, prepare
+    from benchmarks.papers.view import as_markdown, show, tell_missing
 
     protocol = registry.protocol(name)
     if describe:
@@ -70,3 +70,7 @@ def paper(
         click.echo(as_markdown(found))
     else:
         show(found)
+
+
+if __name__ == "__main__":
+    paper(prog_name="python -m benchmarks.papers")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.papers.registry import names, protocol
+from benchmarks.papers.shared.data_folder import KNOWN, DataFolder, Missing
 from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.papers.registry import names, protocol
-from kinstream.replay.papers.shared.data_folder import KNOWN, DataFolder, Missing
 from kinstream.streams.errors import SettingsError, SourceError
 
 

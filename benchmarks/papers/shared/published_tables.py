@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinstream.replay.papers.shared.published import Printed, table, turned
+from benchmarks.papers.shared.published import Printed, table, turned
 
 #: Error of 5-NN, mean and deviation over 100 random halves. Marks are about OPML.
 OPML_TABLE_2: Final = table(

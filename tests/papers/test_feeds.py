@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from benchmarks.papers.shared.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.replay.evaluation.experiment.feeds import Feed
-from kinstream.replay.papers.shared.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind
-from tests.replay.papers.made_up import table
+from tests.papers.made_up import table
 
 N = 60
 FEEDS: list[Feed] = [

@@ -23,15 +23,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from benchmarks.papers.shared.baselines import cosine, euclidean
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.feeds import SeedsAndClosure
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published_tables import OAHU_TABLE_3
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.feeds import Built
 from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling
-from kinstream.replay.papers.shared.baselines import cosine, euclidean
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.feeds import SeedsAndClosure
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published_tables import OAHU_TABLE_3
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 2

@@ -26,15 +26,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from benchmarks.papers.shared.baselines import batch, euclidean
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.feeds import DrawnPairs, DrawnTriplets
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published_tables import OPML_TABLE_2
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.feeds import Built
 from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import Scaling
-from kinstream.replay.papers.shared.baselines import batch, euclidean
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.feeds import DrawnPairs, DrawnTriplets
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published_tables import OPML_TABLE_2
 
 SPLITS: Final = 100
 QUICK_SPLITS: Final = 10

@@ -19,17 +19,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.papers.opml_table_2 import DRAWN, TUNING, lego
+from benchmarks.papers.shared.baselines import batch, euclidean
+from benchmarks.papers.shared.comparison import Statement
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.feeds import DrawnPairs
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published import Printed
+from benchmarks.papers.shared.published_tables import LEGO_SPEED_OVER_POLA
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import Scaling
-from kinstream.replay.papers.opml_table_2 import DRAWN, TUNING, lego
-from kinstream.replay.papers.shared.baselines import batch, euclidean
-from kinstream.replay.papers.shared.comparison import Statement
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.feeds import DrawnPairs
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published import Printed
-from kinstream.replay.papers.shared.published_tables import LEGO_SPEED_OVER_POLA
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3

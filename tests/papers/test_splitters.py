@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.papers.shared.splitters import ColdStart, GivenTest, Parted
 from kinstream.replay.evaluation.experiment.data import of_arrays
-from kinstream.replay.papers.shared.splitters import ColdStart, GivenTest, Parted
 from kinstream.streams.errors import SettingsError
 
 

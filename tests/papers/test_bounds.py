@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kinstream.replay.papers.opml_table_2 import BOUNDED
-from kinstream.replay.papers.registry import protocol
-from kinstream.replay.papers.shared.data_folder import DataFolder
-from kinstream.replay.papers.shared.protocol import run
+from benchmarks.papers.opml_table_2 import BOUNDED
+from benchmarks.papers.registry import protocol
+from benchmarks.papers.shared.data_folder import DataFolder
+from benchmarks.papers.shared.protocol import run
 
 pytestmark = pytest.mark.long
 

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from benchmarks.papers.shared.baselines import euclidean
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published_tables import OPML_TABLE_4
+from benchmarks.papers.shared.splitters import ColdStart
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.feeds import Built
 from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import Scaling
-from kinstream.replay.papers.shared.baselines import euclidean
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published_tables import OPML_TABLE_4
-from kinstream.replay.papers.shared.splitters import ColdStart
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3

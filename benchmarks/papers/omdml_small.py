@@ -26,16 +26,16 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
+from benchmarks.papers.shared.baselines import WARM_UP
+from benchmarks.papers.shared.comparison import Statement
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.feeds import DrawnTriplets
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published_tables import OMDML_TABLE_2
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.feeds import Built, Feed
 from kinstream.replay.evaluation.experiment.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling
-from kinstream.replay.papers.shared.baselines import WARM_UP
-from kinstream.replay.papers.shared.comparison import Statement
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.feeds import DrawnTriplets
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published_tables import OMDML_TABLE_2
 
 SPLITS: Final = 5
 QUICK_SPLITS: Final = 2

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
+from benchmarks.papers.shared.comparison import Line, PaperComparison
+from benchmarks.papers.shared.protocol import Prepared, Protocol
 from kinstream.cli.views.tables import echo_table
-from kinstream.replay.papers.shared.comparison import Line, PaperComparison
-from kinstream.replay.papers.shared.protocol import Prepared, Protocol
 
 #: Marks a figure that is worse than the published mean by more than two deviations.
 ABOVE: Final = "(!)"

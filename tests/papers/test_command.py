@@ -1,4 +1,4 @@
-"""`kinstream evaluate paper`."""
+"""`python -m benchmarks.papers`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kinstream.cli.main import cli
-from kinstream.replay.papers.registry import names
-from kinstream.replay.papers.shared.comparison import Line, PaperComparison
-from kinstream.replay.papers.shared.published import Reported
-from tests.replay.papers.made_up import fill
+from benchmarks.papers.__main__ import paper
+from benchmarks.papers.registry import names
+from benchmarks.papers.shared.comparison import Line, PaperComparison
+from benchmarks.papers.shared.published import Reported
+from benchmarks.papers.view import as_markdown, verdict
+from tests.papers.made_up import fill
 
 
-def paper(*arguments: str) -> Result:
-    found = CliRunner().invoke(cli, ["evaluate", "paper", *arguments])
+def run(*arguments: str) -> Result:
+    found = CliRunner().invoke(paper, arguments)
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return found
@@ -27,7 +28,7 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
     sets.mkdir()
     fill(sets)
     words = ("opml-table-4", "--quick", "--data", str(sets), "--splits", "1", "--output", str(out))
-    found = paper(*words, "--jobs", "1", "--no-report")
+    found = run(*words, "--jobs", "1", "--no-report")
     assert found.exit_code == 0, found.output
     assert "left out: segment.npz is not in" in found.stderr
     assert "quick form: 3 runs instead of 10" in found.stderr
@@ -36,21 +37,19 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
     assert "No error has a limit here" in found.stdout
     lines = json.loads((out / "comparison.json").read_text(encoding="utf-8"))["lines"]
     assert len(lines) == 9
-    table = paper(*words, "--jobs", "1", "--no-report", "--markdown")
+    table = run(*words, "--jobs", "1", "--no-report", "--markdown")
     assert "| error | euclidean | opml | copml |" in table.stdout
     assert "| sensorless_2200-5 (other data: sen-5) | " in table.stdout
 
 
 @pytest.mark.parametrize("name", names())
 def test_help_and_description(name: str) -> None:
-    assert name in paper("--help").output
-    told = paper(name, "--describe").output
+    assert name in run("--help").output
+    told = run(name, "--describe").output
     assert "Differences from the paper." in told and "The quick form has " in told
 
 
 def test_an_exception_is_named() -> None:
-    from kinstream.cli.views.paper import as_markdown, verdict
-
     above = Line("iris", "lego", "error", 0.5, 0.1, 3, Reported(0.05, 0.02), "iris", True, True)
     within = Line("iris", "opml", "error", 0.05, None, 1, Reported(0.049, 0.023), "iris", True, True)
     assert verdict(PaperComparison((above, within))) == (

@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.papers.shared.baselines import euclidean
+from benchmarks.papers.shared.comparison import Statement
+from benchmarks.papers.shared.data_folder import DataFolder, Missing
+from benchmarks.papers.shared.feeds import DrawnPairs
+from benchmarks.papers.shared.protocol import Protocol
+from benchmarks.papers.shared.published_tables import LEGO_AT_LEAST_POLA
+from benchmarks.papers.shared.splitters import GivenTest, Parted
 from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
 from kinstream.replay.evaluation.experiment.splits import Scaling
-from kinstream.replay.papers.shared.baselines import euclidean
-from kinstream.replay.papers.shared.comparison import Statement
-from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
-from kinstream.replay.papers.shared.feeds import DrawnPairs
-from kinstream.replay.papers.shared.protocol import Protocol
-from kinstream.replay.papers.shared.published_tables import LEGO_AT_LEAST_POLA
-from kinstream.replay.papers.shared.splitters import GivenTest, Parted
 from kinstream.streams.records.values import DEFAULT_MODALITY
 
 CONSTRAINTS: Final = 1_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.papers.shared.protocol import Protocol
+    from benchmarks.papers.shared.protocol import Protocol
 
 #: Name -> module.
 _MODULES: Final = {
@@ -35,5 +35,5 @@ def protocol(name: str) -> Protocol:
     """
     if name not in _MODULES:
         raise SettingsError(f"no experiment has the name {name!r}; there are {', '.join(names())}")
-    found: Protocol = import_module(f"kinstream.replay.papers.{_MODULES[name]}").PROTOCOL
+    found: Protocol = import_module(f"benchmarks.papers.{_MODULES[name]}").PROTOCOL
     return found

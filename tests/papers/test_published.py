@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.papers.shared.published import Reported, table
-from kinstream.replay.papers.shared.published_tables import (
+from benchmarks.papers.shared.published import Reported, table
+from benchmarks.papers.shared.published_tables import (
     OAHU_TABLE_3,
     OMDML_TABLE_2,
     OPML_TABLE_2,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
+from benchmarks.papers.shared.feeds import DrawnPairs
 from kinstream.replay.evaluation.experiment.feeds import Built
 from kinstream.replay.evaluation.experiment.plan import Contender
-from kinstream.replay.papers.shared.feeds import DrawnPairs
 
 #: One-pass triplets after which LMNN is fitted, once. They repeat the rows until all are included, so the chains of
 #: similar rows are the classes.

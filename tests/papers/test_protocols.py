@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.papers import lego_mnist_pairs, oahu_table_3, omdml_small, opml_table_2, opml_table_4
+from benchmarks.papers.registry import names, protocol
+from benchmarks.papers.shared.comparison import PaperComparison
+from benchmarks.papers.shared.data_folder import DataFolder
+from benchmarks.papers.shared.feeds import SeedsAndClosure
+from benchmarks.papers.shared.protocol import COMPARISON, Protocol, prepare, run
 from kinstream.replay.evaluation.experiment.plan import Plan
-from kinstream.replay.papers import lego_mnist_pairs, oahu_table_3, omdml_small, opml_table_2, opml_table_4
-from kinstream.replay.papers.registry import names, protocol
-from kinstream.replay.papers.shared.comparison import PaperComparison
-from kinstream.replay.papers.shared.data_folder import DataFolder
-from kinstream.replay.papers.shared.feeds import SeedsAndClosure
-from kinstream.replay.papers.shared.protocol import COMPARISON, Protocol, prepare, run
 from kinstream.streams.errors import SettingsError
-from tests.replay.papers.made_up import fill
+from tests.papers.made_up import fill
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from kinstream.replay.papers.shared.published import Printed, Reported
+from benchmarks.papers.shared.published import Printed, Reported
 
 #: Measures for which larger is better. Utilisation has no better direction.
 _MORE_IS_BETTER: Final = ("macro_f1", "map")
@@ -97,7 +97,7 @@ def compared(
     Parameters
     ----------
     result : as `result.json` has it.
-    same, other, bounded : see `kinstream.replay.papers.shared.protocol.Protocol`.
+    same, other, bounded : see `benchmarks.papers.shared.protocol.Protocol`.
     """
     found: list[Line] = []
     for data in (one["name"] for one in result["data"]):
