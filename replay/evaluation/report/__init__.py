@@ -1,4 +1,4 @@
-"""The report of an evaluation: a page with charts, tables as CSV, a summary on the terminal."""
+"""The report of an evaluation: a page with charts, a summary on the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write_report(
     times: Sequence[Mapping[str, Any]] = (),
     shown: str | None = None,
 ) -> list[Path]:
-    """Write `report.html`, its charts as PNG files and its numbers as CSV files.
+    """Write `report.html`, and its charts as PNG files.
 
     Parameters
     ----------

@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from kinstream.replay.evaluation.report import curves
 from kinstream.replay.evaluation.report.curves import Line, MeanCurve
 from kinstream.replay.evaluation.report.results import Entry, Results
-from kinstream.replay.evaluation.report.style import GRID, INK, LOOKS, MUTED
+from kinstream.replay.evaluation.report.style import INK, LOOKS, MUTED
 from kinstream.replay.evaluation.report.words import capital, number, shortened
 
 _WIDTH: Final = 4.4
@@ -34,9 +34,6 @@ _BEGINNING: Final = 0.02
 MEANS: Final = "means"
 MISTAKES: Final = "mistakes"
 UTILISATION: Final = "utilisation"
-ROC: Final = "roc"
-RECALL: Final = "recall"
-WEIGHTS: Final = "weights"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,14 +62,6 @@ def charts(results: Results, data: str) -> Iterator[Chart]:
     cells = {name: results.of(data, name) for name in results.names}
     yield from _shares(results, data, cells, MISTAKES, "online mistake rate", "mistakes", "scored")
     yield from _shares(results, data, cells, UTILISATION, "utilisation", "utilised", "constraints")
-    yield from _roc(results, data, cells)
-    yield from _recall(results, data, cells)
-    part = 0
-    for name in results.names:
-        found = curves.weights(cells[name])
-        if found:
-            yield _weights(data, name, found, part)
-            part += 1
 
 
 # ---- means -----------------------------------------------------------------------------------------------------------
@@ -155,9 +144,7 @@ def _shares(
     lines, reference = _with_reference(
         results, found, {name: -value for name, value in whole_streams.items()}
     )
-    yield from _in_parts(
-        data, kind, f"{title} over constraints", "ends at {}", lines, reference, dress, whole_streams
-    )
+    yield from _in_parts(data, kind, f"{title} over constraints", lines, reference, dress, whole_streams)
 
 
 def _top(found: Any) -> float:
@@ -187,59 +174,6 @@ def _count(value: float) -> str:
     return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.0f}"
 
 
-# ---- verification and retrieval --------------------------------------------------------------------------------------
-
-
-def _roc(results: Results, data: str, cells: Mapping[str, Sequence[Line]]) -> Iterator[Chart]:
-    found = {name: curve for name in results.names if (curve := curves.roc(cells[name])) is not None}
-    areas = _known(results, data, "auc")
-
-    def dress(axes: Axes) -> None:
-        axes.set_xlim(-0.01, 1.01)
-        axes.set_ylim(0.0, 1.01)
-        axes.plot([0, 1], [0, 1], color=GRID, linewidth=1.0, zorder=1)
-        axes.set_xlabel("false positive rate")
-        axes.set_ylabel("true positive rate")
-
-    yield from _in_parts(
-        data,
-        ROC,
-        "ROC of verification",
-        "area under the curve {}",
-        *_with_reference(results, found, areas),
-        dress,
-        areas,
-    )
-
-
-def _recall(results: Results, data: str, cells: Mapping[str, Sequence[Line]]) -> Iterator[Chart]:
-    found = {name: curve for name in results.names if (curve := curves.recall(cells[name])) is not None}
-    if not found:
-        return
-    ks = sorted({float(k) for curve in found.values() for k in curve.x})
-    first = {name: float(curve.mean[0]) for name, curve in found.items()}
-    lowest = min(float(np.min(curve.mean - np.nan_to_num(curve.std))) for curve in found.values())
-
-    def dress(axes: Axes) -> None:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(ks))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
-        axes.set_xlim(ks[0] * 0.93, ks[-1] * 1.07)
-        axes.set_ylim(max(0.0, lowest - 0.05), 1.01)
-        axes.set_xlabel("K (logarithmic)")
-
-    yield from _in_parts(
-        data,
-        RECALL,
-        "Recall@K",
-        f"{{}} at K = {ks[0]:g}",
-        *_with_reference(results, found, first),
-        dress,
-        first,
-    )
-
-
 def _known(results: Results, data: str, name: str) -> dict[str, float]:
     """Means of a measure, by metric."""
     return {
@@ -262,29 +196,6 @@ def _with_reference(
     return learned, (best, found[best])
 
 
-# ---- weights ---------------------------------------------------------------------------------------------------------
-
-
-def _weights(data: str, name: str, found: dict[str, MeanCurve], part: int) -> Chart:
-    shown = found
-    if len(found) > _TOGETHER:
-        ordered = sorted(found, key=lambda one: -float(np.mean(found[one].mean)))
-        kept = {one for one in ordered[: _TOGETHER - 1]}
-        rest = [curve for one, curve in found.items() if one not in kept]
-        shown = {one: curve for one, curve in found.items() if one in kept}
-        total = np.sum([curve.mean for curve in rest], axis=0)
-        shown[f"{len(rest)} others, summed"] = MeanCurve(rest[0].x, total, np.full(len(total), np.nan))
-    start, end = (float(next(iter(shown.values())).x[i]) for i in (0, -1))
-
-    def dress(axes: Axes) -> None:
-        axes.set_ylim(0.0, _top(shown.values()))
-        axes.set_xlabel("constraints")
-        _count_axis(axes, False, start, end)
-
-    [chart] = _in_parts(data, WEIGHTS, f"weights of {name}", "ends at {}", shown, None, dress)
-    return Chart(data, WEIGHTS, part, chart.alt, chart.draw)
-
-
 # ---- shared parts ---------------------------------------------------------------------------------------------------
 
 
@@ -292,27 +203,25 @@ def _in_parts(
     data: str,
     kind: str,
     title: str,
-    described: str,
     found: dict[str, MeanCurve],
     reference: tuple[str, MeanCurve] | None,
     dress: Callable[[Axes], None],
-    values: Mapping[str, float] | None = None,
+    values: Mapping[str, float],
 ) -> Iterator[Chart]:
     """As many charts as it takes to show all curves, with the same axes.
 
     Parameters
     ----------
-    described : alternative text of each curve, with a place for its value.
     reference : a curve that every part shows, without colour.
-    values : values in the alternative text of the curves; by default their ends.
+    values : by curve, for the alternative text; without one, the end of the curve.
     """
     names = list(found)
     parts = [names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)]
     for place, part in enumerate(parts):
-        known = {name: (values or {}).get(name, found[name].last) for name in part}
+        known = {name: values.get(name, found[name].last) for name in part}
         if reference is not None:
-            known[reference[0]] = (values or {}).get(reference[0], reference[1].last)
-        lines = "; ".join(f"{name} {described.format(number(value))}" for name, value in known.items())
+            known[reference[0]] = values.get(reference[0], reference[1].last)
+        lines = "; ".join(f"{name} ends at {number(value)}" for name, value in known.items())
         where = f" ({place + 1} of {len(parts)})" if len(parts) > 1 else ""
         heading = f"{capital(shortened(title, 38))}{where}"
 

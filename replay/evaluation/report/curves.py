@@ -14,7 +14,6 @@ Line = Mapping[str, Any]
 
 #: Points of a mean curve, at most.
 POINTS: Final = 200
-_ROC_POINTS: Final = 101
 #: Streams whose lengths differ by no more than this factor are drawn to one length.
 _ALIKE: Final = 1.25
 
@@ -62,59 +61,6 @@ def share(cells: Sequence[Line], part: str, whole: str) -> MeanCurve | None:
             ratio = np.interp(x, at, some) / np.interp(x, at, all_)
         rows.append(np.where((x >= at[0]) & (x <= at[-1]) & np.isfinite(ratio), ratio, np.nan))
     return _mean(x, np.array(rows))
-
-
-def weights(cells: Sequence[Line]) -> dict[str, MeanCurve]:
-    """Weights over constraints, by the name of the expert or modality. One that a split does not name has 0 there."""
-    known = [cell["weights"] for cell in cells if cell.get("weights") and len(cell["weights"]["constraints"])]
-    names = list(dict.fromkeys(name for one in known for name in one["names"]))
-    if not known or not names:
-        return {}
-    at = _aligned([np.asarray(one["constraints"], np.float64) for one in known])
-    x = _thinned(np.unique(np.concatenate(at)))
-    found = {}
-    for name in names:
-        rows = []
-        for one, where in zip(known, at, strict=True):
-            values = np.asarray(one["values"], np.float64)
-            own = values[:, one["names"].index(name)] if name in one["names"] else np.zeros(len(where))
-            rows.append(np.where((x >= where[0]) & (x <= where[-1]), np.interp(x, where, own), np.nan))
-        curve = _mean(x, np.array(rows))
-        if curve is not None:
-            found[name] = curve
-    return found
-
-
-def roc(cells: Sequence[Line]) -> MeanCurve | None:
-    """Mean true positive rate at each false positive rate; the curve itself where there is one split."""
-    known = [cell["roc"] for cell in cells if cell.get("roc") and len(cell["roc"]["fpr"])]
-    if not known:
-        return None
-    curves = [tuple(np.asarray(one[name], np.float64) for name in ("fpr", "tpr")) for one in known]
-    if len(curves) == 1:
-        fpr, tpr = curves[0]
-        return MeanCurve(fpr, tpr, np.full(len(fpr), np.nan))
-    x = np.linspace(0.0, 1.0, _ROC_POINTS)
-    rows = np.array([np.interp(x, fpr, tpr) for fpr, tpr in curves])
-    found = _mean(x, rows)
-    if found is None:
-        return None
-    # All of them begin at the origin, which a vertical first step would hide.
-    return MeanCurve(np.append(0.0, found.x), np.append(0.0, found.mean), np.append(0.0, found.std))
-
-
-def recall(cells: Sequence[Line]) -> MeanCurve | None:
-    """Mean Recall@K over K."""
-    known = [
-        dict(zip(cell["recall"]["k"], cell["recall"]["value"], strict=True))
-        for cell in cells
-        if cell.get("recall")
-    ]
-    ks = sorted({k for one in known for k in one})
-    if not ks:
-        return None
-    rows = [[one.get(k, np.nan) for k in ks] for one in known]
-    return _mean(np.array(ks, np.float64), np.array(rows, np.float64))
 
 
 def _mean(x: Values, rows: Values) -> MeanCurve | None:

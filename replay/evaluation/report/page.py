@@ -34,15 +34,6 @@ _KINDS: Final = {
         "Utilisation",
         "Share of the constraints so far that changed the model. Mean over splits, band: standard deviation.",
     ),
-    charts.ROC: (
-        "Verification",
-        "Classifying by distance whether two rows are of one class. Dotted: the best un-learned metric.",
-    ),
-    charts.RECALL: (
-        "Retrieval",
-        "Share of queries with a row of their class among the K nearest. Dotted: the best un-learned metric.",
-    ),
-    charts.WEIGHTS: ("Weights", "Weights of a learner's parts in its decisions, mean over splits."),
 }
 #: Data sets whose charts are open from the beginning.
 _OPEN: Final = 2
@@ -70,14 +61,6 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    """Wins, ties and losses of learners (rows) against metrics (columns)."""
-
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[tuple[int, int, int] | None]]]
-
-
-@dataclass(frozen=True, slots=True)
 class MeasureTable:
     """All of one measure.
 
@@ -85,13 +68,11 @@ class MeasureTable:
     ----------
     rows : name of a metric, whether it is un-learned, its entries by data set, how it compares over these.
     marks : whether anything could be tested against an un-learned metric.
-    matrix : None where nothing could be tested at all.
     """
 
     measure: Measure
     rows: Sequence[tuple[str, bool, Sequence[Entry | None], Standing]]
     marks: bool
-    matrix: Matrix | None
 
 
 def page(results: Results, pictures: Mapping[str, Sequence[Picture]]) -> str:
@@ -157,7 +138,7 @@ def _comparison(results: Results, what: Measure) -> MeasureTable:
     marks = any(
         entry is not None and entry.test is not None for _, _, entries, _ in rows for entry in entries
     )
-    return MeasureTable(what, rows, marks, _matrix(results, what))
+    return MeasureTable(what, rows, marks)
 
 
 def _families(comparisons: Sequence[MeasureTable]) -> list[tuple[str, str, Sequence[MeasureTable]]]:
@@ -167,19 +148,6 @@ def _families(comparisons: Sequence[MeasureTable]) -> list[tuple[str, str, Seque
         sort, at, _ = one.measure.title.partition("@")
         found.setdefault(f"{sort}@K" if at else sort, []).append(one)
     return [(title, some[0].measure.better, some) for title, some in found.items()]
-
-
-def _matrix(results: Results, what: Measure) -> Matrix | None:
-    counts: dict[tuple[str, str], tuple[int, int, int]] = {}
-    for line in results.win_tie_loss:
-        if line["measure"] == what.name:
-            first, second = line["first"], line["second"]
-            counts[first, second] = line["win"], line["tie"], line["loss"]
-            counts[second, first] = line["loss"], line["tie"], line["win"]
-    names = {name for pair in counts for name in pair}
-    rows = [name for name in results.learners if name in names]
-    columns = [name for name in results.unlearned if name in names] + rows
-    return Matrix(columns, [(row, [counts.get((row, c)) for c in columns]) for row in rows]) if rows else None
 
 
 def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Picture]) -> dict[str, Any]:

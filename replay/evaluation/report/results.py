@@ -121,7 +121,6 @@ class Results:
         self.data: Sequence[Line] = result["data"]
         self.summary: Sequence[Line] = result["summary"]
         self.tests: Sequence[Line] = result["tests"]
-        self.win_tie_loss: Sequence[Line] = result["win_tie_loss"]
         #: Empty in results of earlier versions.
         self.importance: Sequence[Line] = result.get("importance", ())
         self._recommended = {line["data"]: line for line in result.get("recommendation", ())}

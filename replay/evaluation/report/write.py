@@ -1,4 +1,4 @@
-"""Writes a report: the page, the charts, the tables."""
+"""Writes a report: the page and the charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from kinstream.replay.evaluation.report.charts import charts
 from kinstream.replay.evaluation.report.page import Picture, page
 from kinstream.replay.evaluation.report.results import Results
 from kinstream.replay.evaluation.report.style import png, styled, svg
-from kinstream.replay.evaluation.report.tables import TABLES, tables
 from kinstream.streams.errors import SettingsError
 
 PAGE: Final = "report.html"
@@ -41,12 +40,6 @@ def write(
                     path.write_bytes(png(figure))
                     written.append(path)
                     pictures.setdefault(data, []).append(Picture(chart.kind, chart.alt, svg(figure)))
-        for name in TABLES:
-            (folder / name).unlink(missing_ok=True)
-        for name, text in tables(results):
-            path = folder / name
-            path.write_text(text, encoding="utf-8", newline="")
-            written.append(path)
         path = folder / PAGE
         path.write_text(page(results, pictures), encoding="utf-8", newline="\n")
     except OSError as error:

@@ -91,30 +91,20 @@ def test_curves_are_shared_out_over_charts_of_the_same_axes() -> None:
 
 def test_alternative_texts_tell_the_numbers() -> None:
     alts = {chart.kind: chart.alt for chart, _ in drawn({"wine": WINE})}
-    assert set(alts) == {"means", "mistakes", "utilisation", "roc", "recall", "weights"}
+    assert set(alts) == {"means", "mistakes", "utilisation"}
     assert alts["means"].startswith("k-NN error on wine, best first: opml 0.110, oahu 0.210, euclidean 0.212")
     assert alts["mistakes"] == (
         "Online mistake rate over constraints on wine: opml ends at 0.110; oasis ends at 0.314; oahu ends at 0.210; "
         "euclidean ends at 0.212."
     )
     assert "euclidean" not in alts["utilisation"]
-    assert "opml area under the curve 0.890" in alts["roc"]
-    assert "opml 0.890 at K = 1" in alts["recall"]
-
-
-def test_small_weights_are_summed() -> None:
-    [weights] = [figure for chart, figure in drawn({"wine": WINE}) if chart.kind == charts.WEIGHTS]
-    names = [text.get_text() for text in weights.legends[0].get_texts()]
-    assert names == ["layer-4", "layer-5", "layer-6", "layer-7", "layer-8", "4 others, summed"]
-    ends = [float(line.get_ydata()[-1]) for line in weights.axes[0].get_lines()]  # type: ignore[index, arg-type]
-    assert sum(ends) == pytest.approx(1.0)
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
     errors: Errors = {"wine": {"opml": [None, 0.2], "oasis": [None, None]}}
     found = {chart.kind: chart.alt for chart, _ in drawn(errors)}
     assert "oasis" in found["mistakes"]
-    assert "oasis" not in found["roc"] + found["recall"] + found["means"]
+    assert "oasis" not in found["means"]
     assert list(drawn({})) == []
 
 
