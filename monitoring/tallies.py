@@ -471,8 +471,7 @@ def _flat(found: HeldOut) -> list[float]:
     for sums in (found.block, found.window):
         numbers += [sums.weight, sums.squared_weight, *sums.losses.values(), *sums.squares.values()]
     queries = -1.0 if found.queries is None else float(found.queries)
-    against = (0.0, 0.0) if found.against is None else (1.0, found.against)
-    return [*numbers, float(found.judged), queries, *against]
+    return [*numbers, float(found.judged), queries, found.against is not None, found.against or 0.0]
 
 
 def _held_out(numbers: list[float]) -> HeldOut:

@@ -18,9 +18,9 @@ from kinstream.learners.held_out.sums import Sums
 from kinstream.learners.held_out.unlearned import Features, Scales
 from kinstream.learners.held_out.waiting import Waiting
 from kinstream.learners.shared.modalities import Modalities, checked_tables
-from kinstream.streams.records.held_out import HeldOut
+from kinstream.streams.records.held_out import HeldOut, ShownLists
 from kinstream.streams.records.state import State, with_prefix, without_prefix
-from kinstream.streams.records.values import ConstraintBlock, Kind, ShownLists
+from kinstream.streams.records.values import ConstraintBlock, Kind
 
 Flags = NDArray[np.bool_]
 

@@ -13,13 +13,12 @@ from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.shared.packing import Packing, References, row_bytes
+from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
 from kinstream.streams.records.values import (
-    JUDGED_PLACES,
     LIST_RULE,
     PREFERENCE_RULES,
     ConstraintBlock,
     Kind,
-    ShownLists,
     Table,
 )
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 LEARNED: Final = "learned"
 #: Un-learned metrics: distance and cosine of raw features, the same of z-scored ones, and distance of min-max scaled
 #: ones.
@@ -24,6 +27,38 @@ _WITHHELD: Final = math.log(1.0 / 0.05)
 #: Normal quantile of a 95 % interval for each of the five differences at once (Bonferroni): the best of the un-learned
 #: metrics is chosen by the same events.
 _Z: Final = 2.5758293035489004
+
+
+#: Places of a list that are judged.
+JUDGED_PLACES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownLists:
+    """k lists as users saw them, from the top, the first `JUDGED_PLACES` places of each: what a judge needs of them.
+
+    Each has an item that was clicked. Rows are those of a block's tables.
+
+    Parameters
+    ----------
+    query : (k,) int32 row of the query.
+    starts : (k + 1,) int32; the places of list i are starts[i] .. starts[i + 1].
+    item : (t,) int32 row of the item in each place.
+    clicked : (t,) bool.
+    actor : (k,) uint64 hash of the user, or of the session where no user is known; 0 for neither.
+    exponent : the place r, from 1, is examined with probability r^-exponent.
+    """
+
+    query: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    item: NDArray[np.int32]
+    clicked: NDArray[np.bool_]
+    actor: NDArray[np.uint64]
+    exponent: float
+
+    def __len__(self) -> int:
+        """How many lists."""
+        return len(self.query)
 
 
 class Difference(NamedTuple):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
-from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums
+from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums, ShownLists
 from kinstream.streams.records.values import (
     Action,
     Click,
@@ -36,7 +36,6 @@ from kinstream.streams.records.values import (
     Relation,
     RelationBlock,
     SampleBlock,
-    ShownLists,
     Table,
 )
 from kinstream.streams.records.vectors import ItemMap, VectorBlock

@@ -9,7 +9,7 @@ import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.parts import array
-from kinstream.streams.records.values import JUDGED_PLACES, ShownLists
+from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
 
 #: The largest exponent that a builder can have.
 _STEEPEST = 4.0
