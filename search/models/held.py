@@ -41,7 +41,7 @@ Find = Callable[[ModelVersion, Name], ModelVersion | None]
 class Copies(Protocol):
     """Copies of model files; see `kinstream.search.models.kept.KeptModels`."""
 
-    def keep(self, version: ModelVersion) -> None: ...
+    def keep(self, version: ModelVersion, serves: bool = False) -> None: ...
 
     def prune(self, needed: Collection[Name]) -> None: ...
 
@@ -51,6 +51,8 @@ class _Try:
 
     def __init__(self) -> None:
         self.load: Load | None = None
+        #: Whether the model that is copied serves.
+        self.serves = False
         self.failed: Failure | None = None
         self.pause = 0.0
         self.retry_at = 0.0
@@ -105,6 +107,8 @@ class Held:
         # One reference each, which is replaced: readers never see a collection that changes.
         self._models: dict[Name, Model] = {}
         self._copied: frozenset[Name] = frozenset()
+        #: The model whose copy is known to be of one that serves.
+        self._noted: Name | None = None
 
     def get(self, version: Version) -> Model | None:
         """The model of that name, if it is in memory."""
@@ -156,10 +160,13 @@ class Held:
         worth = [name for name in {*wanted, *chosen} if name in self._models]
         self._copied &= needed
         self._copying = {name: one for name, one in self._copying.items() if name in worth}
+        serving = None if decision is None else Name(*decision.serving)
         for name in worth:
-            if name not in self._copied:
+            # One that serves now and was copied before is noted as one that serves.
+            if name not in self._copied or (name == serving and name != self._noted):
                 # Before all decisions are known, nobody can say which copies are needed.
-                self._copy(name, self._copying.setdefault(name, _Try()), needed if complete else None)
+                one, known = self._copying.setdefault(name, _Try()), needed if complete else None
+                self._copy(name, one, known, name == serving)
 
     def _choose(self, decision: GateDecision | None, floor: Version) -> None:
         newest, present, now = self.subscription.serving, self.candidate, self._clock()
@@ -173,7 +180,7 @@ class Held:
             self._models = {**self._models, newest.name: newest}
         self.candidate = present
 
-    def _copy(self, name: Name, one: _Try, needed: Collection[Name] | None) -> None:
+    def _copy(self, name: Name, one: _Try, needed: Collection[Name] | None, serves: bool) -> None:
         """Begin a copy that is due, or note one that has ended."""
         model = self._models[name]
         if one.load is None:
@@ -181,7 +188,8 @@ class Held:
                 return
             assert model.version is not None
             known = self._announced.get(name, model.version)
-            one.load = Load(_Copy(self._copies, needed), known, model, self._clock())
+            one.load = Load(_Copy(self._copies, needed, serves), known, model, self._clock())
+            one.serves = serves
             one.load.wait(_WAIT_SECONDS)
         if not one.load.ended:
             return
@@ -204,6 +212,8 @@ class Held:
             )
         else:
             self._copied |= {name}
+            if one.serves:
+                self._noted = name
 
     def _advance(self, name: Name, one: _Try) -> None:
         """Begin a load that is due, or take one that has ended."""
@@ -272,12 +282,12 @@ class _Named:
 class _Copy:
     """Copies the file of a model, in the place of a load. `needed` are the copies to keep; None keeps all."""
 
-    def __init__(self, copies: Copies, needed: Collection[Name] | None) -> None:
-        self._copies, self._needed = copies, needed
+    def __init__(self, copies: Copies, needed: Collection[Name] | None, serves: bool) -> None:
+        self._copies, self._needed, self._serves = copies, needed, serves
 
     def load(self, version: ModelVersion, present: Model) -> Model:
         try:
-            self._copies.keep(version)
+            self._copies.keep(version, self._serves)
             if self._needed is not None:
                 self._copies.prune(self._needed)
         except (CheckpointError, OSError) as error:

@@ -20,6 +20,8 @@ from kinstream.streams.settings import Settings
 FOLDER: Final = "gate-models"
 #: A copy that no decision names is kept this long, for clicks that come back late.
 KEEP_SECONDS: Final = 2 * 3600.0
+#: Copies of the last models that have served are kept for good, in case that people roll back.
+SERVED: Final = 4
 
 
 class KeptModels:
@@ -41,8 +43,12 @@ class KeptModels:
         self._files = open_files(settings.checkpoints.url, FOLDER, file_name(space), file_name(learner))
         self._clock = clock
 
-    def keep(self, version: ModelVersion) -> None:
+    def keep(self, version: ModelVersion, serves: bool = False) -> None:
         """Copy the file of a model, unless it is copied.
+
+        Parameters
+        ----------
+        serves : whether it serves by decision: the last ones that did are kept longer.
 
         Raises
         ------
@@ -50,6 +56,8 @@ class KeptModels:
         CheckpointError : as `data_of`, or the store refuses the copy.
         """
         name = name_of(version)
+        if serves:
+            self._files.create(f"{name}.served", b"")
         if self.find(name) is not None:
             return
         data = data_of(version, self._settings)
@@ -80,12 +88,10 @@ class KeptModels:
         CheckpointError : the store fails.
         """
         before = self._clock() - KEEP_SECONDS
-        kept = {str(name) for name in needed}
-        old = [
-            name
-            for name in self._files.sizes("")
-            if name.rpartition(".")[0] not in kept and self._older(name, before)
-        ]
+        names = list(self._files.sizes(""))
+        served = [name.removesuffix(".served") for name in names if name.endswith(".served")]
+        kept = {str(name) for name in needed} | set(sorted(served, key=_rank)[-SERVED:])
+        old = [name for name in names if name.rpartition(".")[0] not in kept and self._older(name, before)]
         # Records first: a reader who misses a file finds that its record is gone as well.
         self._files.delete(sorted(old, key=lambda name: (not name.endswith(".model"), name)))
         self._files.sweep("")
@@ -95,3 +101,8 @@ class KeptModels:
             return self._files.modified(name) < before
         except FileNotFoundError:
             return False
+
+
+def _rank(name: str) -> tuple[int, ...]:
+    """The order of the names of models, from the names of their files."""
+    return tuple(int(part) for part in name.split(".") if part.isdigit())

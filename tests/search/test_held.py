@@ -119,7 +119,7 @@ class Files:
     def find(self, known: ModelVersion, name: Name) -> ModelVersion | None:
         return None
 
-    def keep(self, version: ModelVersion) -> None:
+    def keep(self, version: ModelVersion, serves: bool = False) -> None:
         self.attempts += 1
         if version.step in self.gone:
             raise {Failure.MISSING: Missing}.get(self.gone[version.step], CheckpointError)("gone")
@@ -366,3 +366,34 @@ def test_a_damaged_record_of_a_copy_is_an_error_with_its_place(world: World) -> 
     (world.system.root / "gate-models" / "a" / "opml" / f"{name}.model").write_bytes(b"\xc3\x01nothing")
     with pytest.raises(Damaged, match=f"gate-models/a/opml/{name}.model"):
         copies.find(name)
+
+
+def test_copies_of_the_last_models_that_served_stay_so_that_people_can_roll_back(world: World) -> None:
+    versions = []
+    clock = Clock()
+    clock.now = time.time()
+    copies = KeptModels(world.settings, "a", "opml", lambda: clock.now)
+    for number in range(7):
+        world.learn("a", load=str(number))
+        versions.append(world.announced()[-1])
+        copies.keep(versions[-1])
+        if number:
+            copies.keep(versions[-1], serves=True)
+    clock.now += KEEP_SECONDS + 60.0
+    copies.prune([])
+    names = [Name(one.generation, one.epoch, one.step) for one in versions]
+    # Their steps have one, two and more digits.
+    assert [copies.find(name) is not None for name in names] == [False] * 3 + [True] * 4
+
+
+def test_a_model_that_was_copied_as_a_challenger_is_noted_when_it_serves(held: Held, files: Files) -> None:
+    held.announced(version(100))
+    held.subscription.swap(Model(version(100), object()))  # type: ignore[arg-type]
+    challenger = Version(1, 0, 100)
+    noted: list[bool] = []
+    files.keep = lambda version, serves=False: noted.append(serves)  # type: ignore[method-assign]
+    for decided in (decision(1, UNADAPTED, challenger), decision(2, challenger), decision(3, challenger)):
+        held.advance(decided, UNADAPTED, True)
+        held.advance(decided, UNADAPTED, True)
+        assert held.copied(challenger)
+    assert noted == [False, True]

@@ -146,7 +146,7 @@ def test_a_service_that_starts_deletes_no_copy_before_it_knows_all_decisions(tmp
     kept: list[Any] = []
 
     class Copies(KeptModels):
-        def keep(self, version: ModelVersion) -> None: ...
+        def keep(self, version: ModelVersion, serves: bool = False) -> None: ...
 
         def prune(self, needed: Any) -> None:
             kept.append(set(needed))
