@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kinstream.cli.system.overview import _models
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.held_out.judge import Judge
 from kinstream.processors.agent import builder_spec
@@ -310,6 +311,8 @@ def test_the_figure_is_in_what_people_see(tmp_path: Path, monkeypatch: pytest.Mo
     step = world.agent.runners[0].machine.find(SPACE).step  # type: ignore[union-attr]
     text = f"1.0.{step}: 0.031 worse than the best un-learned metric on 1240 held-out events"
     assert found is not None and str(found) == text
+    (row,) = _models(world.settings, 0.0)
+    assert (row.step, row.withheld) == (world.good().step, text)
 
 
 def test_services_say_it_once_and_end_saying_it(
