@@ -98,6 +98,8 @@ class Catalogue:
         self._next = 0
         self._tail = self._empty_tail()
         self._tail_used = 0
+        #: The block whose bytes were asked for last, and the hashes of its names: it usually comes next.
+        self._asked: tuple[ItemBlock, Hashes] | None = None
 
     def __len__(self) -> int:
         """The number of items."""
@@ -131,7 +133,12 @@ class Catalogue:
         """Bytes of memory with the items of an event, about; 0 if none is new. Replaced entries do not count."""
         if not isinstance(event, ItemBlock | SampleBlock) or not event.ids:
             return 0
-        fresh = int((self._index.find(hashes([name for name in event.ids if name])) < 0).sum())
+        if isinstance(event, ItemBlock):
+            keys = hashes(event.ids)
+            self._asked = event, keys
+        else:
+            keys = hashes([name for name in event.ids if name])
+        fresh = int((self._index.find(keys) < 0).sum())
         vectors = 4 * sum(int(table.vectors.shape[1]) for table in event.tables)
         return (len(self) + fresh) * (vectors + _ENTRY_BYTES) if fresh else 0
 
@@ -159,7 +166,9 @@ class Catalogue:
         """
         self.check(block)
         if block.ids:
-            self.add(hashes(block.ids), block.tables)
+            asked, self._asked = self._asked, None
+            keys = asked[1] if asked is not None and asked[0] is block else hashes(block.ids)
+            self.add(keys, block.tables)
         self.remove(block.tombstones)
 
     def add(self, keys: Hashes, tables: tuple[Table, ...]) -> None:

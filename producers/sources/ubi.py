@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Final
 
 import orjson
 
 from kinstream.producers.sources.lists import query_vector
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
-from kinstream.producers.sources.ubi_lists import OpenList, OpenLists
+from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
 from kinstream.producers.sources.values.convert import refused, time_ms
 from kinstream.producers.sources.values.formats import Format
 from kinstream.producers.sources.values.incoming import Incoming
@@ -34,32 +35,22 @@ ACTIONS: Final = ("click", "click_through")
 IMPRESSION: Final = "impression"
 WINDOW_MINUTES: Final = 30
 
-LIST_CLOSED: Final = "list-closed"
-CLOSED_EARLY: Final = "list-closed-early"
-LIST_CONTINUED: Final = "list-continued"
-LIST_REPEATED: Final = "list-repeated"
-EMPTY_LIST: Final = "list-empty"
-CLICK_JOINED: Final = "click-joined"
-CLICK_REPEATED: Final = "click-repeated"
-CLICK_WITHOUT_QUERY: Final = "click-without-query"
-IMPRESSION_JOINED: Final = "impression-joined"
-IMPRESSION_REPEATED: Final = "impression-repeated"
-OTHER_ACTION: Final = "other-action"
-BULK_LINE: Final = "bulk-line"
-FATES: Final = (
-    LIST_CLOSED,
-    CLOSED_EARLY,
-    LIST_CONTINUED,
-    LIST_REPEATED,
-    EMPTY_LIST,
-    CLICK_JOINED,
-    CLICK_REPEATED,
-    CLICK_WITHOUT_QUERY,
-    IMPRESSION_JOINED,
-    IMPRESSION_REPEATED,
-    OTHER_ACTION,
-    BULK_LINE,
-)
+
+class Fate(StrEnum):
+    """What becomes of queries, impressions and clicks."""
+
+    LIST_CLOSED = "list-closed"
+    CLOSED_EARLY = "list-closed-early"
+    LIST_CONTINUED = "list-continued"
+    LIST_REPEATED = "list-repeated"
+    EMPTY_LIST = "list-empty"
+    CLICK_JOINED = "click-joined"
+    CLICK_REPEATED = "click-repeated"
+    CLICK_WITHOUT_QUERY = "click-without-query"
+    IMPRESSION_JOINED = "impression-joined"
+    IMPRESSION_REPEATED = "impression-repeated"
+    OTHER_ACTION = "other-action"
+    BULK_LINE = "bulk-line"
 
 
 class Ubi:
@@ -98,8 +89,8 @@ class Ubi:
             if said is not None:
                 self._time.take(*said, appended=appended)
         self._lists.correct(self._time.latest_ms)
-        return self._closed(self._lists.due(self._time.now_ms), LIST_CLOSED) + self._closed(
-            self._lists.surplus(), CLOSED_EARLY
+        return self._closed(self._lists.due(self._time.now_ms), Fate.LIST_CLOSED) + self._closed(
+            self._lists.surplus(), Fate.CLOSED_EARLY
         )
 
     def _take(self, record: Incoming) -> tuple[str, int] | None:
@@ -116,17 +107,17 @@ class Ubi:
         name = action.lower() if type(action) is str else ""
         is_click = name in self._actions
         if not is_click and name != IMPRESSION:
-            self._counts[OTHER_ACTION] += 1
+            self._counts[Fate.OTHER_ACTION] += 1
             return self._passing(record)
         query = forms.name(record, "query_id")
         if query is None:
-            self._counts[CLICK_WITHOUT_QUERY if is_click else OTHER_ACTION] += 1
+            self._counts[Fate.CLICK_WITHOUT_QUERY if is_click else Fate.OTHER_ACTION] += 1
             return None
         items = forms.items(record)
         if is_click:
             return self._click(record, query, items)
         if not items:
-            self._counts[OTHER_ACTION] += 1
+            self._counts[Fate.OTHER_ACTION] += 1
             return self._passing(record)
         return self._impression(record, query, items)
 
@@ -149,13 +140,27 @@ class Ubi:
         where = self._forms.where("time")
         return not_ahead(time_ms(self._forms.value(record, "time"), where), record.message, where)
 
+    def _part(self, record: Incoming) -> Part:
+        """What all records say of their lists.
+
+        Raises
+        ------
+        BadRecord : its time is none or ahead of the log, or a name is none.
+        """
+        own_ms, log_ms = self._own_ms(record), stamp_of(record.message)
+        # A log without times, as a file is, has those in its records.
+        log_ms = own_ms if log_ms is None else log_ms
+        session, user = self._forms.name(record, "session"), self._forms.name(record, "user")
+        # A producer whose clock is behind does not write into the past.
+        return Part(own_ms, log_ms, max(log_ms, self._time.now_ms), session, user)
+
     # ---- the three types of records -----------------------------------------------------------------------------
 
     def _query(self, record: Incoming) -> tuple[str, int] | None:
         forms = self._forms
         hits = forms.hits(record)
         if hits is None and is_bulk_line(record.value):
-            self._counts[BULK_LINE] += 1
+            self._counts[Fate.BULK_LINE] += 1
             return None
         query = forms.name(record, "query_id")
         if hits is None and (query is None or forms.value(record, "time") is None):
@@ -163,47 +168,30 @@ class Ubi:
                 forms.where("items"),
                 f"is missing, and so is {forms.fields['action'].path.text}: neither a query with its hits nor an event",
             )
-        own_ms = self._own_ms(record)
-        log_ms = _log_ms(record, own_ms)
         if query is None:
             raise refused(forms.where("query_id"), "is missing")
+        part = self._part(record)
         if hits is not None and not any(hits):
-            self._counts[EMPTY_LIST] += 1
-            return query, log_ms
-        shown = self._lists.find(query)
-        is_new = shown is None
-        session, user = forms.name(record, "session"), forms.name(record, "user")
-        query_item, vectors = forms.name(record, "query_item"), query_vector(forms.fields, record)
-        if shown is None:
-            shown = self._new(record, query, own_ms, log_ms, session, user)
-        if self._lists.add_query(shown, hits or (), query_item, vectors, own_ms, self._placed_ms(log_ms)):
-            self._counts[LIST_CONTINUED] += not is_new
-        else:
-            self._counts[LIST_REPEATED] += not is_new
-        shown.session, shown.user = shown.session or session, shown.user or user
-        return query, log_ms
+            self._counts[Fate.EMPTY_LIST] += 1
+            return query, part.log_ms
+        item, vector = forms.name(record, "query_item"), query_vector(forms.fields, record)
+        is_new = self._lists.find(query) is None
+        more = self._lists.add_query(self._list(record, query, part), part, hits or (), item, vector)
+        self._counts[Fate.LIST_CONTINUED if more else Fate.LIST_REPEATED] += not is_new
+        return query, part.log_ms
 
     def _impression(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
-        forms = self._forms
-        own_ms = self._own_ms(record)
-        log_ms = _log_ms(record, own_ms)
-        ordinal = forms.ordinal(record)
-        session, user = forms.name(record, "session"), forms.name(record, "user")
-        shown = self._lists.find(query)
-        if shown is None:
-            shown = self._new(record, query, own_ms, log_ms, session, user)
-        added = self._lists.add_seen(shown, items, ordinal, own_ms, self._placed_ms(log_ms))
-        self._counts[IMPRESSION_JOINED if added else IMPRESSION_REPEATED] += 1
-        shown.session, shown.user = shown.session or session, shown.user or user
-        return query, log_ms
+        part, ordinal = self._part(record), self._forms.ordinal(record)
+        added = self._lists.add_seen(self._list(record, query, part), part, items, ordinal)
+        self._counts[Fate.IMPRESSION_JOINED if added else Fate.IMPRESSION_REPEATED] += 1
+        return query, part.log_ms
 
     def _click(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
-        forms = self._forms
-        own_ms = self._own_ms(record)
+        forms, part = self._forms, self._part(record)
         if not items:
             raise refused(forms.where("item"), "is missing")
         shown = self._lists.find(query)
-        if shown is None or own_ms > shown.last_ms + self._window_ms:
+        if shown is None or part.own_ms > shown.last_ms + self._window_ms:
             raise BadRecord(
                 Reason.UNKNOWN_LIST,
                 f"{forms.where('query_id')}: no list of query {query!r} is open on this partition, or it was closed",
@@ -214,31 +202,24 @@ class Ubi:
                     Reason.UNKNOWN_ITEM,
                     f"{forms.where('item')}: {item!r} is not among the hits of query {query!r}",
                 )
-        session = forms.name(record, "session")
-        joined = self._lists.add_clicks(shown, items, own_ms)
-        self._counts[CLICK_JOINED] += joined
-        self._counts[CLICK_REPEATED] += len(items) - joined
-        shown.session = shown.session or session
-        return query, _log_ms(record, own_ms)
+        joined = self._lists.add_clicks(shown, part, items)
+        self._counts[Fate.CLICK_JOINED] += joined
+        self._counts[Fate.CLICK_REPEATED] += len(items) - joined
+        return query, part.log_ms
 
-    def _new(
-        self, record: Incoming, query: str, own_ms: int, log_ms: int, session: str | None, user: str | None
-    ) -> OpenList:
-        space, placed_ms = self._forms.fields.space(record), self._placed_ms(log_ms)
-        return self._lists.open(OpenList(space, query, own_ms, own_ms, placed_ms, session, user))
-
-    def _placed_ms(self, log_ms: int) -> int:
-        """When a record was written: a producer whose clock is behind does not write into the past."""
-        return max(log_ms, self._time.now_ms)
+    def _list(self, record: Incoming, query: str, part: Part) -> OpenList:
+        """The open list of a query, or a new one."""
+        shown = self._lists.find(query)
+        return self._lists.open(self._forms.fields.space(record), query, part) if shown is None else shown
 
     # ---- closing ------------------------------------------------------------------------------------------------
 
-    def _closed(self, lists: Iterable[OpenList], fate: str) -> list[Loaded]:
+    def _closed(self, lists: Iterable[OpenList], fate: Fate) -> list[Loaded]:
         made: list[Loaded] = []
         for one in lists:
             if len(one):
                 made.append(one.click())
-            self._counts[fate if len(one) else EMPTY_LIST] += 1
+            self._counts[fate if len(one) else Fate.EMPTY_LIST] += 1
         return made
 
     def held_back(self) -> list[Loaded]:
@@ -247,7 +228,7 @@ class Ubi:
     # ---- state --------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        return {fate: self._counts[fate] for fate in FATES}
+        return {fate.value: self._counts[fate] for fate in Fate}
 
     def state(self) -> State:
         own: State = {
@@ -271,12 +252,6 @@ class Ubi:
         self._lists.restore(orjson.loads(str(state["open_lists"])), spaces)
         # The first version kept the largest time in a record, which any client could have set.
         self._time.restore([(query, at) for query, at in orjson.loads(str(state.get("times", "[]")))])
-
-
-def _log_ms(record: Incoming, own_ms: int) -> int:
-    """The Kafka time of a record; in a log without times, as in a file, the record's own."""
-    found = stamp_of(record.message)
-    return own_ms if found is None else found
 
 
 def ubi(settings: SourceSettings, format_: Format) -> Ubi:

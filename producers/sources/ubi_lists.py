@@ -7,7 +7,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,22 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 _ITEM_BYTES: Final = 16
 _CLICK_BYTES: Final = 20
 _LATER_BYTES: Final = 50_000
+
+
+class Part(NamedTuple):
+    """What a record of any type says of its list.
+
+    Parameters
+    ----------
+    own_ms, log_ms : times of the record and of its Kafka record.
+    placed_ms : when it was written, which is not before what came before it in the log.
+    """
+
+    own_ms: int
+    log_ms: int
+    placed_ms: int
+    session: str | None
+    user: str | None
 
 
 @dataclass(slots=True)
@@ -149,13 +165,14 @@ class OpenLists:
         for space in self._new_spaces:
             del self._spaces[space]
 
-    def open(self, one: OpenList) -> OpenList:
+    def open(self, space: str, list_id: str, part: Part) -> OpenList:
         """Add a list without items.
 
         Raises
         ------
         BadRecord : its space is one too many.
         """
+        one = OpenList(space, list_id, part.own_ms, part.own_ms, part.placed_ms)
         if one.space not in self._spaces:
             if len(self._spaces) >= MAX_SPACES:
                 raise BadRecord(
@@ -176,8 +193,8 @@ class OpenLists:
         self._bytes += one.size
         self._push(one)
 
-    def _grow(self, one: OpenList, size: int) -> None:
-        """Before a list changes: let its event have more bytes.
+    def _grow(self, one: OpenList, part: Part, size: int) -> None:
+        """Before a list changes: let its event have more bytes, and the names that it lacks.
 
         Raises
         ------
@@ -192,15 +209,15 @@ class OpenLists:
             self._before[one.list_id] = one.copy()
         one.size += size
         self._bytes += size
+        one.session, one.user = one.session or part.session, one.user or part.user
 
     def add_query(
         self,
         one: OpenList,
+        part: Part,
         hits: Sequence[str | None],
         item: str | None,
         vector: tuple[Table, ...],
-        time_ms: int,
-        log_ms: int,
     ) -> bool:
         """Add the item and the vector of a query, if the list has none, and its hits that the list does not hold yet.
 
@@ -216,7 +233,7 @@ class OpenLists:
         """
         new = [name for name in dict.fromkeys(hits) if name is not None and name not in one.hits]
         more = () if one.query_vector else vector
-        self._grow(one, sum(map(_bytes, new)) + sum(table.vectors.nbytes for table in more))
+        self._grow(one, part, sum(map(_bytes, new)) + sum(table.vectors.nbytes for table in more))
         one.query_item, one.query_vector = one.query_item or item, one.query_vector or more
         if not new:
             return False
@@ -226,12 +243,10 @@ class OpenLists:
                 one.hits.setdefault(name, place)
                 one.seen.pop(name, None)
         one.places += len(shown)
-        self._go_on(one, time_ms, log_ms)
+        self._go_on(one, part)
         return True
 
-    def add_seen(
-        self, one: OpenList, items: Sequence[str], ordinal: int | None, time_ms: int, log_ms: int
-    ) -> bool:
+    def add_seen(self, one: OpenList, part: Part, items: Sequence[str], ordinal: int | None) -> bool:
         """Add items of an impression that the list does not hold yet; returns whether there are any.
 
         Raises
@@ -243,28 +258,28 @@ class OpenLists:
             for place, name in enumerate(items)
             if not one.shows(name)
         }
+        self._grow(one, part, sum(map(_bytes, new)))
         if not new:
             return False
-        self._grow(one, sum(map(_bytes, new)))
         one.seen |= new
-        self._go_on(one, time_ms, log_ms)
+        self._go_on(one, part)
         return True
 
-    def add_clicks(self, one: OpenList, items: Sequence[str], time_ms: int) -> int:
+    def add_clicks(self, one: OpenList, part: Part, items: Sequence[str]) -> int:
         """Add clicks that the list does not hold yet; returns their number.
 
         Raises
         ------
         BadRecord : the event would not fit into a block.
         """
-        new = [(item, time_ms) for item in items if (item, time_ms) not in one.clicks]
-        self._grow(one, _CLICK_BYTES * len(new))
+        new = [(item, part.own_ms) for item in items if (item, part.own_ms) not in one.clicks]
+        self._grow(one, part, _CLICK_BYTES * len(new))
         one.clicks += new
         return len(new)
 
-    def _go_on(self, one: OpenList, time_ms: int, log_ms: int) -> None:
-        one.last_ms = max(one.last_ms, time_ms)
-        one.opened_ms = max(one.opened_ms, log_ms)
+    def _go_on(self, one: OpenList, part: Part) -> None:
+        one.last_ms = max(one.last_ms, part.own_ms)
+        one.opened_ms = max(one.opened_ms, part.placed_ms)
         self._latest_ms = max(self._latest_ms, one.opened_ms)
 
     # ---- closing ------------------------------------------------------------------------------------------------
