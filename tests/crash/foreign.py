@@ -25,6 +25,7 @@ from tests.crash.checker import Record, decode, require
 from tests.crash.processes import Agent, System
 from tests.kafka.broker import KafkaBroker
 from tests.sources.rows import numbered
+from tests.support.kafka_system import transactional
 from tests.support.processes import until
 
 SPACE: Final = "bazaar"
@@ -107,19 +108,10 @@ class Foreign:
             segment_ms="5000",
             min_cleanable_dirty_ratio="0.01",
         )
-        self._transactional = self._fenced()
+        self._transactional = self._writer()
 
-    def _fenced(self) -> Producer:
-        """A writer that takes the place of the one before; a transaction of that one is aborted."""
-        made = Producer(
-            {
-                "bootstrap.servers": self._system.bootstrap,
-                "transactional.id": self._topics["searches"],
-                "log_level": 0,
-            }
-        )
-        made.init_transactions(60)
-        return made
+    def _writer(self) -> Producer:
+        return transactional(self._system.bootstrap, self._topics["searches"])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -237,7 +229,7 @@ class Foreign:
         if fate < 0.2:
             writer.abort_transaction(60)
         elif fate < 0.25:
-            self._transactional = self._fenced()
+            self._transactional = self._writer()
         else:
             writer.commit_transaction(60)
             for partition, one in made:

@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 from kinstream.streams.kafka.reader import ends, read_range
-from kinstream.streams.topics import PARTITIONER
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System
 from tests.faults.reference import blocks, expected
 from tests.kafka.broker import KafkaBroker
-from tests.support.kafka_system import KafkaSystem
+from tests.support.kafka_system import KafkaSystem, transactional
 from tests.support.processes import Process, until
 
 BUILDER: Final = "builder-one-pass"
@@ -44,9 +43,7 @@ class Transactions:
     def __init__(self, system: System) -> None:
         self._system = system
         self._sent = 0
-        options = {"transactional.id": system.prefix, "partitioner": PARTITIONER}
-        self._producer = Producer({"bootstrap.servers": system.bootstrap, **options})
-        self._producer.init_transactions(60)
+        self._producer = transactional(system.bootstrap, system.prefix)
 
     def write(self, *, commit: bool = True) -> dict[int, int]:
         """Write a transaction, and return the ends of the log, its markers included."""

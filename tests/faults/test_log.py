@@ -6,13 +6,12 @@ import re
 import time
 
 import pytest
-from confluent_kafka import Producer
 
-from kinstream.streams.topics import PARTITIONER
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import continue_process, stop_process
 from tests.faults.reference import blocks, expected
 from tests.kafka.broker import KafkaBroker
+from tests.support.kafka_system import transactional
 from tests.support.processes import until
 
 BUILDER = "builder-one-pass"
@@ -129,10 +128,7 @@ def test_aborted_transactions_are_never_applied_and_their_markers_disturb_nothin
     stall = 5.0
     system = make_system(kafka, worker__stall_seconds=stall)
     workers = [system.worker(BUILDER, "--create"), system.worker(LEARNER, "--create")]
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap, "transactional.id": system.prefix, "partitioner": PARTITIONER}
-    )
-    producer.init_transactions(20)
+    producer = transactional(kafka.bootstrap, system.prefix)
     for number in range(10):
         producer.begin_transaction()
         aborted = number % 3 == 0

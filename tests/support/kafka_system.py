@@ -11,12 +11,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
 from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings, load
+from kinstream.streams.topics import PARTITIONER
 from tests.support.processes import ROOT, Process, until
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    """A writer in transactions, which takes the place of one of its name: what that one has begun is aborted."""
+    made = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "partitioner": PARTITIONER,
+            "log_level": 0,
+        }
+    )
+    made.init_transactions(60)
+    return made
 
 
 class KafkaSystem:
