@@ -94,9 +94,8 @@ class Case:
         return text
 
     def filled(self, words: Sequence[str], seed: int = 4) -> list[str]:
-        """A command with its rows and its folders."""
-        paths = {"ROWS": lambda: _rows(self, seed), "STATE": lambda: str(self.folder / "state")}
-        found = [paths[word]() if word in paths else word for word in words]
+        """A command with its rows and its folder."""
+        found = [_rows(self, seed) if word == "ROWS" else word for word in words]
         return [*found, "--progress-folder", str(self.folder / "loads")] if words[0] == "produce" else found
 
     def other_file(self) -> Path:
@@ -328,9 +327,6 @@ def standing(secured_kafka: SecuredBroker, tmp_path_factory: pytest.TempPathFact
                 spec = agent_spec(system.settings, role, NAMES.get(role))
                 open_generation(spec, system.settings, cluster, create=True)
         case.run_as_admin(*case.filled(PRODUCE))
-        case.run_as_admin(
-            "replay", "--learner", "opml", "--from", "constraints", "--save", str(folder / "state")
-        )
         for role in ROLES:
             case.join(role)
         case.broker.allow(f"User:{case.user('pacing')}", ROLES["producer"].grants(system.prefix))
@@ -351,8 +347,6 @@ def test_a_principal_that_lacks_one_is_told_which(
         words, file = ("topics", "create"), case.other_file()
         one = replace(one, name=f"{load(file).topics.prefix}.")
         case.broker.allow(f"User:{case.user(name)}", [replace(one, operations=("DESCRIBE",))])
-    elif (name, one.name) == ("replay", case.system.topic("outcomes")):
-        words = ("replay", "--learner", "opml", "--from", "constraints", "--against", "opml")
     case.broker.withdraw(f"User:{case.user(name)}", [one])
     try:
         groups = case.groups(one)

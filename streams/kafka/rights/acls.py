@@ -256,7 +256,11 @@ def _status(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 
 
 def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    return (_read(EVENTS, prefix), _read(CONSTRAINTS, prefix), _read(OUTCOMES, prefix))
+    return (
+        _read(EVENTS, prefix),
+        _read(CONSTRAINTS, prefix),
+        _on(OUTCOMES, prefix, "DESCRIBE", "its number of partitions"),
+    )
 
 
 def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
