@@ -94,7 +94,7 @@ def gains(path: Path | None, seeds: range) -> None:
                 LISTS,
                 batch and people is None,
             )
-            measured = {name: one.ndcg for name, one in compared(*arguments)}
+            measured = {name: one.never.ndcg for name, one in compared(*arguments)}
             rows.append([measured.get(name, np.nan) for name in (NOTHING, *names)])
         table = np.array(rows)
         changes = 100.0 * (table[:, 1:] / table[:, :1] - 1.0)

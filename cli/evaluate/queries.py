@@ -21,7 +21,7 @@ LABELS: Final = "labels"
     show_default=True,
     metavar="documentation|file:PATH",
     help="The Python packages that are installed; or an NPZ file with `queries` and `items` (n, d), item i the answer "
-    "to query i.",
+    "to query i, and with `query_texts` and `item_texts` for BM25.",
 )
 @click.option(
     "--learner",
@@ -67,9 +67,10 @@ def queries(
     batch: bool,
     as_json: bool,
 ) -> None:
-    """Rank all items for queries that no learner has seen, before and after it learned from others.
+    """Rank all items for queries that no learner has seen, and for those that were asked, before and after learning.
 
-    Users are simulated: they see the 20 items that are nearest in the embedding, and click.
+    Users are simulated: they see the 20 items that are nearest in the embedding, and click. Beside the learners stand
+    counters of clicks, and where there are texts BM25 and its fusion with the similarity.
 
     \b
     Examples:
@@ -88,15 +89,19 @@ def queries(
     contenders = {name: _contender(name) for name in learners or ("adapter",)}
     if not 0.0 < test_share < 1.0:
         raise SettingsError(f"--test-share must be between 0 and 1, not {test_share}")
-    vectors = opened(source)
-    tested = max(1, round(test_share * len(vectors[0])))
-    found = summarised(*vectors, range(seed, seed + splits), tested, contenders, people, lists, batch=batch)
+    corpus = opened(source)
+    tested = max(1, round(test_share * len(corpus.queries)))
+    of: Any = (corpus.queries, corpus.items, range(seed, seed + splits), tested, contenders, people, lists)
+    found = summarised(*of, batch=batch, texts=corpus.texts)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    header = ("METRIC", "NDCG@10", "CHANGE", "MRR", *(f"RECALL@{k}" for k in (1, 10, 100)))
+    header = ("METRIC", "NEVER ASKED", "CHANGE", "ASKED", "CHANGE", *(f"RECALL@{k}" for k in (1, 10, 100)))
     echo_table(header, [_line(row) for row in found])
-    click.echo(f"\n{tested} queries of {len(vectors[0])} that nothing was learned from, {splits} splits")
+    click.echo(
+        f"\nNDCG@10, and recall of queries never asked: {tested} queries of {len(corpus.queries)} that nothing was "
+        f"learned from, and as many others at most; {splits} splits"
+    )
 
 
 def _contender(text: str) -> tuple[str, dict[str, Any]]:
@@ -110,6 +115,8 @@ def _contender(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> list[str]:
-    change = f"{row['change']:+.1f} ± {row['error']:.1f} %" if row["change"] is not None else ""
-    recall = [f"{value:.3f}" for value in row["recall"].values()]
-    return [row["metric"], f"{row['ndcg_at_10']:.3f}", change, f"{row['mrr']:.3f}", *recall]
+    cells = []
+    for of in (row, row["asked"]):
+        change = f"{of['change']:+.1f} ± {of['error']:.1f} %" if of["change"] is not None else ""
+        cells += [f"{of['ndcg_at_10']:.3f}", change]
+    return [row["metric"], *cells, *(f"{value:.3f}" for value in row["recall"].values())]

@@ -1,26 +1,49 @@
-"""One split of a corpus: the ranking as it is, adapters that learned online, and the batch adapter beside them."""
+"""One split of a corpus: the ranking as it is, what engineers try first, adapters that learned online, and the batch
+adapter beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.registry import create, offers
-from kinstream.producers.simulated.searchers import Searchers
+from kinstream.producers.simulated.searchers import Searchers, Searches
+from kinstream.replay.evaluation.queries.baselines import (
+    Scores,
+    bm25,
+    clicked_at_all,
+    clicked_for_the_query,
+    counted,
+    fused,
+)
 from kinstream.replay.evaluation.queries.batch import batch_adapter
-from kinstream.replay.evaluation.queries.measures import Found, answered
+from kinstream.replay.evaluation.queries.measures import Found, ranked
 from kinstream.replay.evaluation.queries.split import Split, split
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import LIST_RULE, PREFERENCE_RULES, ConstraintBlock, Kind
 
 Rows = NDArray[np.floating[Any]]
+Numbers = NDArray[np.int64]
+#: Of queries, and of items.
+Texts = tuple[Sequence[str], Sequence[str]]
 
 NOTHING = "no adaptation"
 BATCH = "batch adapter"
+BY_QUERY = "clicks of the query"
+BY_ITEM = "clicks of the item"
+BM25 = "BM25"
+FUSED = "BM25 and similarity"
+
+
+class Both(NamedTuple):
+    """Measures of queries that were never asked, and of those that were."""
+
+    never: Found
+    asked: Found
 
 
 def learned(kind: str, settings: dict[str, Any], blocks: Iterable[ConstraintBlock]) -> Callable[[Rows], Rows]:
@@ -41,12 +64,14 @@ def compared(
     people: Searchers | None,
     lists: int,
     batch: bool,
-) -> Iterator[tuple[str, Found]]:
-    """Each contender's name, and how well queries that it never learned find their items.
+    texts: Texts | None = None,
+) -> Iterator[tuple[str, Both]]:
+    """Each contender's name, and how well queries find their items that were never asked, and that were.
 
     Parameters
     ----------
     queries, items : (n, d); row i of `items` answers row i of `queries`.
+    texts : of both; None: there are none.
     pairs, tested : queries to learn from, and to measure.
     contenders : kind and settings by name.
     people : who click; None: contenders learn the pairs themselves.
@@ -75,14 +100,37 @@ def compared(
             blocks[pairs] = [*made]
         return blocks[pairs]
 
-    def measured(mapped: Callable[[Rows], Rows]) -> Found:
-        return answered(mapped(parts.queries[parts.tested]), parts.items, parts.tested)
+    found = None if people is None else parts.searches(people, lists, seed)
+    again = parts.learned if found is None else parts.learned[np.unique(found.query)]
+    again = np.random.default_rng([seed, 4]).permutation(again)[: len(parts.tested)]
+
+    def scored(scores: Scores) -> Both:
+        return Both(*(ranked(scores, rows, rows) for rows in (parts.tested, again)))
+
+    def measured(mapped: Callable[[Rows], Rows]) -> Both:
+        return scored(lambda rows: np.asarray(mapped(parts.queries[rows]) @ parts.items.T))
 
     yield NOTHING, measured(lambda rows: rows)
+    for name, scores in _baselines(parts, found, texts):
+        yield name, scored(scores)
     for name, (kind, settings) in contenders.items():
         yield name, measured(learned(kind, settings, blocks_of(kind)))
     if batch:
         yield BATCH, measured(_fitted(parts, seed))
+
+
+def _baselines(parts: Split, found: Searches | None, texts: Texts | None) -> Iterator[tuple[str, Scores]]:
+    def similarity(rows: Numbers) -> Rows:
+        return np.asarray(parts.queries[rows] @ parts.items.T)
+
+    if found is not None:
+        by_query, by_item = counted(found, parts.learned, len(parts.items))
+        yield BY_QUERY, clicked_for_the_query(similarity, by_query)
+        yield BY_ITEM, clicked_at_all(similarity, by_item)
+    if texts is not None:
+        words = bm25(*texts)
+        yield BM25, words
+        yield FUSED, fused(similarity, words)
 
 
 def _fitted(parts: Split, seed: int) -> Callable[[Rows], Rows]:
@@ -100,30 +148,33 @@ def summarised(
     lists: int,
     *,
     batch: bool,
+    texts: Texts | None = None,
 ) -> list[dict[str, Any]]:
     """Means over splits, a row for each metric, un-adapted first; parameters as of `compared`.
 
-    `change` is the mean change of NDCG@10 against no adaptation in percent, and `error` its standard error.
+    `change` is the mean change of NDCG@10 against no adaptation in percent, and `error` its standard error. A row is of
+    queries that were never asked; its entry `asked` has the same of those that were.
     """
     pairs = len(queries) - tested
     runs = []
     for seed in seeds:
         with one_blas_thread():
-            arguments: Any = (queries, items, seed, pairs, tested, contenders, people, lists, batch)
+            arguments: Any = (queries, items, seed, pairs, tested, contenders, people, lists, batch, texts)
             runs.append(dict(compared(*arguments)))
-    found = []
-    for name in runs[0]:
-        of_name = [run[name] for run in runs]
-        changes = np.array([100.0 * (run[name].ndcg / run[NOTHING].ndcg - 1.0) for run in runs])
-        several = len(runs) > 1
-        found.append(
-            {
-                "metric": name,
-                "ndcg_at_10": float(np.mean([one.ndcg for one in of_name])),
-                "change": None if name == NOTHING else float(changes.mean()),
-                "error": float(changes.std(ddof=1) / np.sqrt(len(runs))) if several else 0.0,
-                "mrr": float(np.mean([one.mrr for one in of_name])),
-                "recall": {k: float(np.mean([one.recall[k] for one in of_name])) for k in of_name[0].recall},
-            }
-        )
-    return found
+    return [
+        {"metric": name} | _means(runs, name, "never") | {"asked": _means(runs, name, "asked")}
+        for name in runs[0]
+    ]
+
+
+def _means(runs: list[dict[str, Both]], name: str, of: str) -> dict[str, Any]:
+    found: list[Found] = [getattr(run[name], of) for run in runs]
+    nothing: list[Found] = [getattr(run[NOTHING], of) for run in runs]
+    changes = np.array([100.0 * (one.ndcg / was.ndcg - 1.0) for one, was in zip(found, nothing, strict=True)])
+    return {
+        "ndcg_at_10": float(np.mean([one.ndcg for one in found])),
+        "change": None if name == NOTHING else float(changes.mean()),
+        "error": float(changes.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0,
+        "mrr": float(np.mean([one.mrr for one in found])),
+        "recall": {k: float(np.mean([one.recall[k] for one in found])) for k in found[0].recall},
+    }

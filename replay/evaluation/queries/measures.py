@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,10 +43,25 @@ def answered(queries: Rows, items: Rows, relevant: Numbers, at: tuple[int, ...] 
     relevant : (q,) row of the item that answers each query.
     at : values of K.
     """
+    return ranked(lambda rows: queries[rows] @ items.T, np.arange(len(queries)), relevant, at)
+
+
+def ranked(
+    score: Callable[[Numbers], Rows], queries: Numbers, relevant: Numbers, at: tuple[int, ...] = (1, 10, 100)
+) -> Found:
+    """Rank all items for each query by their scores; a tie counts against the answer.
+
+    Parameters
+    ----------
+    score : scores (q, n) of all items for queries given by their rows (q,).
+    queries : (q,) their rows.
+    relevant : (q,) row of the item that answers each query.
+    at : values of K.
+    """
     ranks = np.empty(len(queries), np.int64)
     for first in range(0, len(queries), _CHUNK):
         rows = slice(first, first + _CHUNK)
-        scores = queries[rows] @ items.T
+        scores = score(queries[rows])
         own = scores[np.arange(len(scores)), relevant[rows]]
         ranks[rows] = np.count_nonzero(~(scores < own[:, None]), axis=1)
     gains = np.where(ranks <= NDCG_ITEMS, 1.0 / np.log2(ranks + 1.0), 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,24 @@ Vectors = NDArray[np.float32]
 
 DOCUMENTATION: Final = "documentation"
 _NAMES: Final = ("queries", "items")
+_TEXTS: Final = ("query_texts", "item_texts")
 
 
-def opened(source: str) -> tuple[Vectors, Vectors]:
-    """Queries and items (n, d); row i of the items answers row i of the queries.
+class Corpus(NamedTuple):
+    """Queries and items (n, d), row i of the items the answer to row i of the queries; and their texts, if any."""
+
+    queries: Vectors
+    items: Vectors
+    texts: tuple[list[str], list[str]] | None = None
+
+
+def opened(source: str) -> Corpus:
+    """Queries and the items that answer them.
 
     Parameters
     ----------
-    source : "documentation", or "file:PATH" of an NPZ file with both.
+    source : "documentation", or "file:PATH" of an NPZ file with both, and with `query_texts` and `item_texts` if there
+        are any.
 
     Raises
     ------
@@ -32,13 +42,15 @@ def opened(source: str) -> tuple[Vectors, Vectors]:
     """
     if source == DOCUMENTATION:
         made = corpus()
-        return made.queries, made.items
+        texts = [one.query for one in made.functions], [one.item for one in made.functions]
+        return Corpus(made.queries, made.items, texts)
     if not source.startswith(FILE_PREFIX):
         raise SettingsError(f"--from {source!r}: write {DOCUMENTATION} or file:PATH")
     path = Path(source.removeprefix(FILE_PREFIX))
     try:
         with np.load(path, allow_pickle=False) as file:
             queries, items = (np.asarray(file[name], np.float32) for name in _NAMES)
+            given = [file[name] for name in _TEXTS if name in file]
     except (OSError, ValueError, KeyError) as error:
         raise SourceError(f"{path}: not an NPZ file with {' and '.join(_NAMES)}: {error}") from error
     if queries.ndim != 2 or queries.shape != items.shape or len(queries) < 2:
@@ -48,4 +60,10 @@ def opened(source: str) -> tuple[Vectors, Vectors]:
         bad = np.flatnonzero(~np.isfinite(table).all(axis=1))
         if len(bad):
             raise SourceError(f"{path}: row {bad[0]} of {name} is not finite")
-    return queries, items
+    if not given:
+        return Corpus(queries, items)
+    if len(given) != 2 or any(one.shape != (len(queries),) or one.dtype.kind != "U" for one in given):
+        raise SourceError(
+            f"{path}: {' and '.join(_TEXTS)} go together, each an array of {len(queries)} texts"
+        )
+    return Corpus(queries, items, (given[0].tolist(), given[1].tolist()))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
-from kinstream.producers.simulated.searchers import Searchers, catalogue, click_blocks, searches
+from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     LIST_RULE,
@@ -64,12 +64,16 @@ class Split:
                 time_ms=first,
             )
 
+    def searches(self, people: Searchers, lists: int, seed: int) -> Searches:
+        """The lists of people who ask the learned queries, which are named by their places among these."""
+        return searches(self.queries[self.learned], self.items, self.learned, people, lists, seed)
+
     def clicks(
         self, people: Searchers, lists: int, seed: int, rule: str = LIST_RULE
     ) -> Iterator[ConstraintBlock]:
         """What the builder `clicks` makes by a rule of the lists of people who ask the learned queries."""
         builder, queries = Clicks(rules=(rule,)), self.queries[self.learned]
-        found = searches(queries, self.items, self.learned, people, lists, seed)
+        found = self.searches(people, lists, seed)
         events: list[ItemBlock | ClickBlock] = [*catalogue("search", self.items)]
         events += click_blocks("search", found, queries)
         for offset, event in enumerate(events):
