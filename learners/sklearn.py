@@ -16,6 +16,7 @@ from kinstream.processors import registry as builders
 from kinstream.processors.shared.base import Builder, Origin
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.extras import importing
+from kinstream.streams.records.narrowing import narrowed, shift
 from kinstream.streams.records.values import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
 
 with importing("MetricLearner"):
@@ -26,6 +27,8 @@ with importing("MetricLearner"):
 
 #: Name of the space, on which a builder's random choices depend.
 SPACE: Final = "estimator"
+#: Types of rows that are taken as they are; others become the first.
+_TYPES: Final = (np.float64, np.float32)
 #: Kinds of numpy types whose labels are text.
 _WORDS: Final = "OUS"
 #: Builders that make constraints from labelled rows alone.
@@ -53,6 +56,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     Attributes
     ----------
     learner_, builder_ : the objects of `learners` and `processors`, with the model and all state.
+    shift_ : (d,) what was subtracted from each feature; 0 where float32 holds enough digits.
     classes_ : (c,) labels, ascending.
     n_features_in_, feature_names_in_ : of the rows; the names only if the first rows had some.
     n_constraints_ : constraints that the learner has seen; without the rejected and the ignored.
@@ -62,7 +66,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
 
     Notes
     -----
-    Vectors are float32, as in records; features that need more digits should be scaled before. The result of
+    Vectors are float32, as in records. A feature of which too many digits would be lost, such as a time since 1970, is
+    shifted by its first rows' median before; in a topic, who sends the rows has to do that. The result of
     `transform` has the `dtype` of the learner. A learner with a vote of its own, such as OAHU, predicts with it
     instead of with the nearest rows.
 
@@ -117,7 +122,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         Warns
         -----
         UserWarning
-            The rows gave no constraint, for example with one row per class: the model has learned nothing.
+            The model has learned nothing: the rows gave no constraint, for example with one row per class, or they all
+            went into the scales.
         """
         rows, labels = self._checked(X, y, begin=True)
         known = unique_labels(labels)
@@ -129,7 +135,19 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         self._learn(rows, labels, known, _positive("passes", self.passes))
         if self.n_constraints_ == 0:
             warn(f"{len(rows)} rows gave no constraint: nothing was learned", UserWarning, stacklevel=2)
+        elif self.counts_.utilised == 0 and self.learner != "euclidean":
+            self._warn_of_nothing(rows)
         return self
+
+    def _warn_of_nothing(self, rows: Vectors) -> None:
+        model: Any = self.learner_
+        why = ""
+        if not getattr(model, "settled", True):
+            why = (
+                f": they all went into its scales, and {len(np.unique(rows, axis=0))} of them differ. Learning begins "
+                "with more rows, with more passes, or with a smaller warm_up in learner_settings"
+            )
+        warn(f"{len(rows)} rows taught {self.learner} nothing{why}", UserWarning, stacklevel=3)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further rows after the last call of this method or of `fit`.
@@ -224,12 +242,26 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         return KNeighborsClassifier(self._wanted(near), algorithm="brute").fit(self._mapped(near), labels)
 
     def _rows(self, X: ArrayLike) -> Vectors:
-        return np.asarray(validate_data(self, X, dtype=np.float32, order="C", reset=False))
+        return self._narrow(validate_data(self, X, dtype=_TYPES, order="C", reset=False))
 
     def _checked(self, X: ArrayLike, y: ArrayLike, *, begin: bool) -> tuple[Vectors, NDArray[Any]]:
-        rows, labels = validate_data(self, X, y, dtype=np.float32, order="C", reset=begin)
+        wide, labels = validate_data(self, X, y, dtype=_TYPES, order="C", reset=begin)
         check_classification_targets(labels)
-        return rows, np.asarray(labels)
+        if begin:
+            self.shift_ = shift(wide)
+        return self._narrow(wide), np.asarray(labels)
+
+    def _narrow(self, wide: NDArray[Any]) -> Vectors:
+        if wide.dtype != np.float32 and self.shift_.any():
+            wide = wide - self.shift_
+        rows = narrowed(wide)
+        if not np.isfinite(rows).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+            raise ValueError(
+                "Input X contains infinity or a value too large for dtype('float32'): "
+                f"{float(wide[at])!r} in row {at[0]}, column {at[1]}"
+            )
+        return np.ascontiguousarray(rows)
 
     def _mapped(self, rows: Vectors) -> NDArray[np.floating[Any]]:
         return np.asarray(self.learner_.transform(rows))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kinstream.streams.errors import SourceError
+from kinstream.streams.records.narrowing import lost, narrowed
 
 
 class RowError(SourceError):
@@ -111,10 +112,10 @@ def as_float32(
 
     Raises
     ------
-    SourceError : one is not finite, or too large. With `keep_missing` NaN is kept.
+    SourceError : one is not finite, too large, or large and would lose what tells it from others. With `keep_missing`
+        NaN is kept.
     """
-    with np.errstate(over="ignore"):
-        small = values.astype(np.float32)
+    small = narrowed(values)
     finite = np.isfinite(small) | (np.isnan(small) if keep_missing else False)
     if not finite.all():
         at = int(np.flatnonzero(~finite)[0])
@@ -123,6 +124,8 @@ def as_float32(
             f"{value} does not fit into float32" if np.isfinite(value) else f"{value} is not a finite number"
         )
         raise where.error(at // width, fault)
+    if (found := lost(values.reshape(-1, width))) is not None:
+        raise where.wrong(found[1] if width == 1 else f"number {found[0]} of a list: {found[1]}")
     return small
 
 

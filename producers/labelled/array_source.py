@@ -15,6 +15,7 @@ from kinstream.producers.labelled.batch import Batch, Layout, entries
 from kinstream.producers.labelled.labels import LabelScan, check_rows, labels
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_DIMENSION
+from kinstream.streams.records.narrowing import lost, narrowed
 from kinstream.streams.records.values import Table, Vectors
 
 BATCH_ROWS: Final = 8192
@@ -104,10 +105,11 @@ def _vectors(array: NDArray[Any], rows: int, place: str, name: str, keep_missing
     width = flat.shape[1]
     if not 1 <= width <= MAX_DIMENSION:
         raise SourceError(f"{place}: array {name!r} has {width} features; possible are 1 to {MAX_DIMENSION}")
-    with np.errstate(over="ignore"):
-        small = flat.astype(np.float32)
+    small = narrowed(flat)
     finite = np.isfinite(small) | (np.isnan(small) if keep_missing else False)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         as_float32(flat[row, column : column + 1], Where(place, f"{name}[{column}]", row))
+    if (loss := lost(flat)) is not None:
+        raise SourceError(f"{place}: {name}[{loss[0]}]: {loss[1]}")
     return np.ascontiguousarray(small)

@@ -15,6 +15,7 @@ from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.names import label, name, shown
 from kinstream.streams.records.foreign.times import are_milliseconds as are_milliseconds
 from kinstream.streams.records.foreign.times import milliseconds
+from kinstream.streams.records.narrowing import lost, narrowed
 from kinstream.streams.records.values import Vectors
 
 #: Milliseconds far beyond any calendar; and floats from here on are no longer whole numbers one by one.
@@ -162,10 +163,12 @@ def _from_numbers(numbers: list[Any], where: str) -> Vectors:
         at = next(i for i, n in enumerate(numbers) if type(n) is not int and type(n) is not float)
         raise refused(where, f"number {at} is {shown(numbers[at])}")
     try:
-        with np.errstate(over="ignore"):
-            return np.array(numbers, np.float64).astype("<f4")
+        wide = np.array(numbers, np.float64)
     except OverflowError:
         raise refused(where, "a number does not fit into float32", Reason.NOT_FINITE) from None
+    if (found := lost(wide)) is not None:
+        raise refused(where, f"number {found[0]}: {found[1]}")
+    return narrowed(wide).astype("<f4")
 
 
 def _from_bytes(value: str | bytes, where: str) -> Vectors:

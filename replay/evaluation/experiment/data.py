@@ -15,6 +15,7 @@ from kinstream.producers.labelled.batch import Batch, Source
 from kinstream.producers.labelled.hold_out import read_all
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.narrowing import lost, narrowed
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Vectors
 
 Labels = NDArray[np.int64]
@@ -138,13 +139,15 @@ def of_arrays(
     labels = np.asarray(y)
     found: dict[str, Vectors] = {}
     for modality, table in tables.items():
-        vectors = np.ascontiguousarray(table, np.float32)
+        vectors = np.ascontiguousarray(narrowed(np.asarray(table)))
         if vectors.ndim != 2 or labels.shape != (len(vectors),):
             raise SettingsError(f"{name}: {modality} has shape {vectors.shape} for labels {labels.shape}")
         bad = ~np.isfinite(vectors) if missing == "refuse" else np.isinf(vectors)
         if bad.any():
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise SettingsError(f"{name}: row {row} of {modality} is not finite in column {column}")
+        if (loss := lost(np.asarray(table))) is not None:
+            raise SettingsError(f"{name}: column {loss[0]} of {modality}: {loss[1]}")
         found[modality] = vectors
     kept = np.ones(len(labels), np.bool_)
     if missing == "drop":

@@ -16,6 +16,7 @@ from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, check_space, strings, text
 from kinstream.streams.records.codec.json_text import parse
 from kinstream.streams.records.codec.parts import load_position
+from kinstream.streams.records.narrowing import lost, narrowed
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     Click,
@@ -124,10 +125,12 @@ def _rows(value: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         if not _NUMBERS.issuperset(map(type, row)):
             raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} holds something that is not a number")
     try:
-        with np.errstate(over="ignore"):
-            return np.array(rows, dtype=np.float64).astype("<f4")
+        wide = np.array(rows, dtype=np.float64)
     except OverflowError as error:
         raise BadRecord(Reason.NOT_FINITE, f"{what}: a number does not fit") from error
+    if (found := lost(wide)) is not None:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: number {found[0]} of a row: {found[1]}")
+    return narrowed(wide).astype("<f4")
 
 
 def _samples(space: str, body: dict[str, Any], load: LoadPosition | None) -> SampleBlock:
