@@ -12,6 +12,7 @@ from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
 from kinstream.learners.shared.events import Numbers
 from kinstream.learners.shared.following import LEAST
+from kinstream.learners.shared.reach import temper
 from kinstream.streams.compute.arrays import plain
 
 Features = NDArray[np.float64]
@@ -31,7 +32,8 @@ LEFT: Final = 0.3
 class Drift:
     """Compares windows of distinct vectors with an earlier one.
 
-    A first window gives every feature a mean and a deviation, at least a sixth of its range. From then on values are
+    A first window gives every feature a mean and a deviation, at least a sixth of its range, by its vectors within
+    reach of one another (`kinstream.learners.shared.reach`). From then on values are
     cut at two deviations, so that a few outliers decide nothing. The second window gives the moments to compare with:
     m_j, the mean of the squares of a feature, in deviations from the mean. Another window with moments n_j differs when
 
@@ -49,6 +51,8 @@ class Drift:
     def __init__(self) -> None:
         self.renewals = 0
         self._d = 0
+        #: The vectors of the first window, which gives the scale.
+        self._kept: Features = np.zeros((0, 0))
         self._forget()
 
     def until(self, vectors: Rows, index: Index, events: Numbers | None, start: int) -> int:
@@ -74,7 +78,8 @@ class Drift:
         while start < len(index) and not self.due:
             rows, seen = np.ascontiguousarray(index[start:]), self._seen[: self._rows]
             with np.errstate(all="ignore"):
-                start += watch(X, own, finite, rows, CONSTRAINTS * self._rows, seen, self._counts, self._sums)
+                most, kept = CONSTRAINTS * self._rows, self._kept
+                start += watch(X, own, finite, rows, most, seen, self._counts, self._sums, kept)
             if self._full and not self.due:
                 self._close()
                 X = self._cut(raw)
@@ -96,6 +101,8 @@ class Drift:
         """All there is; arrays are copies."""
         state: State = {"renewals": self.renewals, "windows": self._windows, "suspected": self._suspected}
         state |= {"counts": self._counts.copy(), "sums": self._sums.copy(), "seen": self._seen.copy()}
+        if len(self._kept):
+            state["kept"] = self._kept[: self._counts[0]].copy()
         return state | {"scale": self._scale.copy(), "moments": self._moments.copy()}
 
     def restore(self, state: State) -> None:
@@ -107,6 +114,11 @@ class Drift:
         self._scale = np.array(state["scale"], np.float64)
         self._moments = np.array(state["moments"], np.float64)
         self._d = len(self._moments)
+        kept = np.asarray(state.get("kept", np.empty((0, self._d))), np.float64)
+        # A window that an earlier version began has its sums alone.
+        whole = self._windows == 0 and len(kept) == self._counts[0]
+        self._kept = np.zeros((WINDOW if whole else 0, self._d))
+        self._kept[: len(kept)] = kept
 
     def _forget(self) -> None:
         #: Windows that were closed, up to 2: the first gives the scale, the second the moments.
@@ -121,10 +133,12 @@ class Drift:
         self._seen = np.zeros(FIRST, np.uint64)
         self._counts = np.zeros(2, np.int64)
         self._sums = np.repeat([[0.0], [0.0], [np.inf], [-np.inf]], self._d, axis=1)
+        self._kept = np.zeros((0 if self._windows else WINDOW, self._d))
 
     def _close(self) -> None:
         """Take what a full window says, and begin the next one."""
         if self._windows == 0:
+            temper(self._kept[: self._counts[0]], self._sums)
             mean, squares, least, most = self._sums
             with np.errstate(all="ignore"):
                 width = np.maximum(np.sqrt(squares / max(int(self._counts[0]), 1)), LEAST * (most - least))

@@ -11,13 +11,15 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, Cons
 
 #: Entries of a learner's state that belong to its scaler.
 SCALER_STATE = frozenset(
-    f"scaler.{n}" for n in ("rows", "constraints", "ready", "digests", "first", "second")
+    f"scaler.{n}" for n in ("rows", "constraints", "ready", "digests", "vectors", "first", "second")
 ) | frozenset(
-    f"scaler.{n}" for n in ("renewals", "settling", "squared", "counts", "sums", "seen", "scale", "length")
+    f"scaler.{n}"
+    for n in ("renewals", "settling", "squared", "counts", "sums", "seen", "kept", "scale", "length")
 )
 #: Entries by which a learner of members notices that features have drifted.
 DRIFT_STATE = frozenset(
-    f"drift.{n}" for n in ("renewals", "windows", "suspected", "counts", "sums", "seen", "scale", "moments")
+    f"drift.{n}"
+    for n in ("renewals", "windows", "suspected", "counts", "sums", "seen", "kept", "scale", "moments")
 )
 #: Entries that belong to its targets.
 TARGETS_STATE = frozenset(f"targets.{n}" for n in ("similar", "dissimilar", "constraints", "vectors"))

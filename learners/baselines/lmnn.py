@@ -68,7 +68,7 @@ class LMNN(Refitted):
     True
     """
 
-    algorithm: ClassVar[str] = "lmnn/1"
+    algorithm: ClassVar[str] = "lmnn/2"
 
     def __init__(
         self,

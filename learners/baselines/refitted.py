@@ -15,6 +15,7 @@ from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.learners.baselines.window import Pairs, Window
 from kinstream.learners.shared.events import take
 from kinstream.learners.shared.one_modality import Batch
+from kinstream.learners.shared.reach import cut, scales_of, within
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
@@ -142,7 +143,7 @@ class Refitted(Euclidean):
     def _refit(self) -> bool:
         """Fit the map; returns whether it changed."""
         self._since = 0
-        pairs = self._window.pairs()
+        pairs = _near(self._window.pairs())
         with one_blas_thread(), np.errstate(all="ignore"):
             try:
                 found = self._fit(pairs)
@@ -157,3 +158,12 @@ class Refitted(Euclidean):
             self._threshold = self._threshold_of(pairs.X @ found.T)
         self.fits += 1
         return True
+
+
+def _near(pairs: Pairs) -> Pairs:
+    """The pairs of vectors within reach of one another, with far values cut: none decides a covariance."""
+    X = cut(pairs.X)
+    if X is pairs.X:
+        return pairs
+    near = within(pairs.X, *scales_of(pairs.X))[pairs.index].all(axis=1)
+    return Pairs(X, pairs.index[near], pairs.signs[near])

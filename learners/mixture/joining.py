@@ -38,7 +38,7 @@ def joined(parts: list[tuple[View, Rows]], sample: Rows, rank: int) -> list[tupl
         places = np.split(np.eye(ends[-1]), ends[:-1], axis=1)
         return [(view, place @ matrix) for (view, matrix), place in zip(parts, places, strict=True)]
     results = [view.apply(sample) @ matrix.T for view, matrix in parts]
-    results = [found - found.mean(axis=0) for found in results]
+    results = [found - found.mean(axis=0) if len(found) else found for found in results]
     if len(sample) <= rank:
         view, matrix = parts[int(np.argmax([np.sum(found * found) for found in results]))]
         return [(view, matrix if len(matrix) <= rank else _truncated(matrix, rank))]

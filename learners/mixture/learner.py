@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -13,18 +13,20 @@ from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.composite import Composite
 from kinstream.learners.distances import spread
-from kinstream.learners.mixture.joining import joined, shortest
-from kinstream.learners.mixture.neighbours import WINDOW, Neighbours
+from kinstream.learners.mixture.first_constraints import FirstConstraints
+from kinstream.learners.mixture.metric import Component, Metric, added, arrays, margins, shown, together
+from kinstream.learners.mixture.neighbours import EVERY, WINDOW, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
 from kinstream.learners.mixture.weighing import weights
 from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, take
 from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.shared.reach import FEW
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.records.state import without_prefix
+from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     PREFERENCE_RULES,
@@ -69,23 +71,8 @@ SAMPLED: Final = 96
 #: From so many features on, the metric is that of the learners, or of the heaviest un-learned part: the window has too
 #: few vectors to join more. Learners have a low rank then, and stand side by side.
 WIDE: Final = WINDOW
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Component:
-    """One metric of a mixture.
-
-    Parameters
-    ----------
-    view : name of what it sees.
-    learner : is handed that.
-    learns : false for an un-learned metric.
-    """
-
-    name: str
-    view: str
-    learner: SingleModal
-    learns: bool
+#: Weighings after which constraints are judged by the latest metric: as many, and each power of 2.
+LATEST: Final = 16
 
 
 class Mixture(Composite):
@@ -158,7 +145,7 @@ class Mixture(Composite):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "mixture/4"
+    algorithm: ClassVar[str] = "mixture/5"
 
     def __init__(
         self,
@@ -176,7 +163,10 @@ class Mixture(Composite):
         self._spreads: Vector = np.empty(0)
         #: Maps of the learners when new rows were judged last.
         self._before: dict[str, Rows] = {}
-        self._metric: list[tuple[View, Rows]] | None = None
+        self._metric: Metric | None = None
+        #: The metric that constraints are judged by: matrices by part, as of some weighing.
+        self._served: dict[str, Rows] = {}
+        self._early: Mixture | None = None
         self._renew()
 
     @property
@@ -187,12 +177,15 @@ class Mixture(Composite):
     def _learn_part(
         self, block: ConstraintBlock, vectors: Rows, events: Numbers | None, outcomes: Outcomes
     ) -> None:
-        self._metric = None
+        self._metric = self._early = None
         if not self._members:
             self._start(block.rules[block.rule[0]] in PREFERENCE_RULES)
         start, late = self._watched(vectors, block.index, block.signs, events, outcomes)
+        if start:
+            self._first.add(block, events, np.flatnonzero(~outcomes.rejected[:start]))
+        if self._scaler.ready and not self._views:
+            outcomes.utilised[start - 1] = self._open()
         if start < len(block):
-            self._views = self._views or self._scales.views()
             self._learn_on(block, events, start, outcomes)
         if late is not None:
             take(outcomes, start, late)
@@ -203,6 +196,8 @@ class Mixture(Composite):
         if not self._members:
             return state
         state |= {"lists": self._neighbours.lists, "spreads": self._spreads.copy()}
+        state |= with_prefix("first.", self._first.state())
+        state |= {f"served.{part}": matrix.copy() for part, matrix in self._served.items()}
         state |= {f"neighbours.{name}": value for name, value in self._neighbours.state().items()}
         for member in self._members:
             state |= {f"member.{member.name}.{k}": value for k, value in member.learner.state().items()}
@@ -219,13 +214,15 @@ class Mixture(Composite):
         for member in self._members:
             member.learner.restore(without_prefix(f"member.{member.name}.", state))
         self._before = {name: np.array(matrix) for name, matrix in without_prefix("before.", state).items()}
+        self._served = {name: np.array(matrix) for name, matrix in without_prefix("served.", state).items()}
+        self._first.restore(without_prefix("first.", state))
         if self._scaler.ready:
             self._views = self._scales.views()
         self._weigh()
         return self._dimension
 
     @property
-    def metric(self) -> list[tuple[View, Rows]]:
+    def metric(self) -> Metric:
         """What `transform` adds up of scaled vectors: views, each with a matrix (k, d) for what it shows.
 
         Raises
@@ -236,8 +233,12 @@ class Mixture(Composite):
         if not self._views:
             raise CheckpointError(f"{self.algorithm} still scales: its members have learned nothing yet")
         if self._metric is None:
-            self._metric = self._together()
+            self._metric = self._made_of(self._together())
         return self._metric
+
+    def transform(self, X: Rows) -> Rows:
+        early = self._as_it_would_end()
+        return super().transform(X) if early is None else early.transform(X)
 
     @property
     def remembered(self) -> Rows:
@@ -250,6 +251,9 @@ class Mixture(Composite):
 
         To find those takes O(d^3) time after each change, and this none.
         """
+        early = self._as_it_would_end()
+        if early is not None:
+            return early.quick_distance(X, Y)
         left, right = self.scale(X), self.scale(Y)
         if left.shape != right.shape:
             raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
@@ -277,20 +281,10 @@ class Mixture(Composite):
         CheckpointError
             The scales are not known yet.
         """
-        metric, scaling = self.metric, self.affine()
+        found, parts = arrays(self.metric)
+        scaling = self.affine()
         assert scaling is not None
-        arrays: dict[str, Rows] = {"shift": scaling[0], "factor": scaling[1]}
-        parts = []
-        for k, (view, matrix) in enumerate(metric):
-            own: dict[str, Rows] = {"map": matrix}
-            if view.bounded is not None:
-                own |= {"low": view.bounded[0], "high": view.bounded[1]}
-            if view.directions:
-                own |= {"offset": view.offset, "scale": view.factor, "least": np.array(view.least)}
-            arrays |= {f"{name}.{k}": array for name, array in own.items()}
-            name = "directions" if view.directions else "plain"
-            parts.append({"view": name} | {name: f"{name}.{k}" for name in own})
-        return arrays, parts
+        return {"shift": scaling[0], "factor": scaling[1]} | found, parts
 
     def _renew(self) -> None:
         self._scaler = self._scales = OneScale(self.warm_up)
@@ -299,7 +293,9 @@ class Mixture(Composite):
         self._weights: Vector = np.empty(0)
         self._spreads = np.empty(0)
         self._before = {}
-        self._metric = None
+        self._served = {}
+        self._first = FirstConstraints()
+        self._metric = self._early = None
 
     def _start(self, lists: bool) -> None:
         """Make the members, with the first block."""
@@ -328,6 +324,33 @@ class Mixture(Composite):
         self._before = {m.name: np.eye(d, dtype=self.dtype) for m in self._members if m.learns}
         self._weigh()
 
+    def _open(self) -> bool:
+        """End the warm-up: begin with its scales, and learn its constraints, which were judged before.
+
+        Returns whether a member has changed.
+        """
+        self._views = self._scales.views()
+        first, self._first = self._first, FirstConstraints()
+        changed = False
+        for block in first.blocks():
+            found = Outcomes.blank(len(block))
+            self._learn_on(block, block.events, 0, found)
+            changed |= bool(found.utilised.any())
+        self._serve()
+        return changed
+
+    def _as_it_would_end(self) -> Mixture | None:
+        """During the warm-up, what this would be if it ended now; None with too few vectors to tell a scale."""
+        if self._views or not len(self._first) or self._scales.seen < FEW:
+            return None
+        if self._early is None:
+            self._early = Mixture(self.rank, buffer=self.buffer, dtype=self.dtype, warm_up=self.warm_up)
+            self._early.restore(self.state())
+            self._early._scales.end()
+            self._early._open()
+            self._early._judge_new()
+        return self._early
+
     def _weigh(self) -> None:
         learners = np.array([member.learns for member in self._members])
         self._weights = weights(learners, self._usable, self._neighbours)
@@ -338,19 +361,12 @@ class Mixture(Composite):
         found = np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
         if (self._dimension or 0) < WIDE:
             return found
-        parts = ["learners" if member.learns else self._part(member) for member in self._members]
+        parts = ["learners" if member.learns else member.part for member in self._members]
         weights: dict[str, float] = {}
         for part, weight, share in zip(parts, self._weights, found, strict=True):
             weights[part] = weights.get(part, 0.0) + (weight if share > 0.0 else 0.0)
         heaviest = max(weights, key=lambda part: weights[part])
         return np.where([part == heaviest for part in parts], found, 0.0)
-
-    @staticmethod
-    def _part(member: Component) -> str:
-        """Members of one part are linear maps of the same coordinates: of z, of z within bounds, or of directions."""
-        if member.view in ("cosine", "zscore-cosine"):
-            return member.view
-        return "plain" if member.view == "one-scale" else "bounded"
 
     @property
     def _usable(self) -> NDArray[np.bool_]:
@@ -372,7 +388,8 @@ class Mixture(Composite):
             # Lengths leave room for squares of squares.
             limit = float(np.finfo(np.float32).max) ** 0.25 / np.sqrt(Z.shape[1])
             short = np.all([np.abs(table).max(axis=1) <= limit for table in tables.values()], axis=0)
-        usable: NDArray[np.bool_] = np.asarray(short & (np.abs(seen).max(axis=1) <= limit))
+            near = short & (np.abs(seen).max(axis=1) <= limit) & self._scaler.within(vectors)
+        usable: NDArray[np.bool_] = np.asarray(near)
         good = np.asarray(usable[index].all(axis=1))
         links = block.signs > 0 if block.kind is Kind.PAIR else np.ones(len(index), np.bool_)
         last = np.ones(len(index), np.bool_)
@@ -386,15 +403,20 @@ class Mixture(Composite):
             used, few = np.unique(index[rows], return_inverse=True)
             part = replace(block.take(rows), index=few.reshape(-1, index.shape[1]).astype(np.int32))
             given = {name: Table(DEFAULT_MODALITY, table[used]) for name, table in tables.items()}
-            self._follow(part, given, good[rows], outcomes[rows])
+            self._follow(part, given, seen[used], good[rows], outcomes[rows])
             if self._neighbours.due:
                 self._judge_new()
             start = stop
 
     def _follow(
-        self, block: ConstraintBlock, tables: Mapping[str, Table], good: NDArray[np.bool_], outcomes: Outcomes
+        self,
+        block: ConstraintBlock,
+        tables: Mapping[str, Table],
+        Z: Rows,
+        good: NDArray[np.bool_],
+        outcomes: Outcomes,
     ) -> None:
-        """Let all members learn from some constraints, and report for them."""
+        """Let all members learn from some constraints, and report for them by the metric as it is served."""
         outcomes.rejected[:] = ~good
         if not good.any():
             return
@@ -413,6 +435,8 @@ class Mixture(Composite):
             scores += np.where(scored, weight * (1.0 - 2.0 * found.mistake), 0.0)
             margin += np.where(scored & np.isfinite(found.margin), share * found.margin, 0.0)
         pairs = kept.kind is Kind.PAIR
+        if not pairs and self._served:
+            margin = margins(added(Z, self._made_of(self._served), self.dtype), kept.index)
         decided = scores if pairs else margin
         outcomes.mistake[good] = decided <= 0.0
         outcomes.margin[good] = np.nan if pairs else margin
@@ -425,12 +449,19 @@ class Mixture(Composite):
         with one_blas_thread():
             self._neighbours.judge(self._embedded)
             self._before = {m.name: m.learner.map for m in self._members if m.learns}
-            sample = self._neighbours.window[:SAMPLED]
+            sample = self._neighbours.window[self._neighbours.usual][:SAMPLED]
             with np.errstate(all="ignore"):
                 self._spreads = np.array(
                     [spread(np.asarray(mapped, np.float64)) for mapped in self._embedded(sample)]
                 )
         self._weigh()
+        turn = self._neighbours.judged // EVERY
+        if turn % LATEST == 0 or turn.bit_count() == 1:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Judge constraints by the present metric from now on; of many features, members tell its distances."""
+        self._served = self._together() if (self._dimension or 0) < WIDE else {}
 
     def _embedded(self, Z: Rows) -> Iterator[Rows]:
         """Vectors z (n, d) under each member, the learners by their maps from before."""
@@ -443,23 +474,12 @@ class Mixture(Composite):
     def _mapped(self, Z: Rows) -> Rows:
         if not self._views:
             return Z
-        return np.asarray(sum(view.apply(Z) @ matrix.T for view, matrix in self.metric), self.dtype)
+        return added(Z, self.metric, self.dtype)
 
-    def _together(self) -> list[tuple[View, Rows]]:
-        """The matrices of the members by part, as one map with at most `rank` columns."""
-        stacks: dict[str, list[Rows]] = {}
-        views: dict[str, View] = {}
+    def _together(self) -> dict[str, Rows]:
         d = self._dimension or 0
-        for member, share in zip(self._members, self._shares(), strict=True):
-            if share == 0.0:
-                continue
-            part, view = self._part(member), self._views[member.view]
-            matrix = np.asarray(member.learner.map, np.float64) if member.learns else np.eye(d)
-            if not view.directions:
-                # All of the part see the same vectors; the scale of each is a matter of its matrix.
-                matrix, view = matrix * view.factor, View(np.zeros(d), np.ones(d), bounded=view.bounded)
-            stacks.setdefault(part, []).append(float(np.sqrt(share)) * matrix)
-            views[part] = view
-        with one_blas_thread():
-            parts = [(views[part], shortest(np.concatenate(stack))) for part, stack in stacks.items()]
-            return joined(parts, self._neighbours.window, min(self.rank or d, d))
+        sample = self._neighbours.window[self._neighbours.usual]
+        return together(self._members, self._shares(), self._views, sample, min(self.rank or d, d))
+
+    def _made_of(self, parts: dict[str, Rows]) -> Metric:
+        return [(shown(part, self._views), matrix) for part, matrix in parts.items()]

@@ -30,6 +30,8 @@ HELD: Final = (
     *("pending", "pending_hashes", "pending_classes", "fresh"),
     *("wanted", "wanted_hashes", "against"),
 )
+#: Squared lengths of vectors that count as far, as a multiple of the usual one.
+FAR: Final = 1e4
 #: Bits that tell new vectors from old ones.
 BITS: Final = 1 << 18
 #: A later row counts more: the k-th has a share of 4 / (k + 3) of the mean, and at least 1 / 2000.
@@ -97,6 +99,19 @@ class Neighbours:
         return self._window[: self._tally[neighbours.USED]]
 
     @property
+    def usual(self) -> Flags:
+        """(w,) which of the latest vectors are not far longer than most: those that would decide any mean."""
+        window = self.window
+        with np.errstate(all="ignore"):
+            squares = np.einsum("ij,ij->i", window, window, dtype=np.float64)
+        return np.asarray(squares <= FAR * np.median(squares)) if len(window) else np.ones(0, np.bool_)
+
+    @property
+    def judged(self) -> int:
+        """Rows that were judged."""
+        return self.new.rows + self.again.rows
+
+    @property
     def repeated(self) -> bool:
         """Whether more rows have come again than were new, and the new ones were too many to learn by heart."""
         new, again = self._tally[[neighbours.NEW, neighbours.AGAIN]]
@@ -153,7 +168,8 @@ class Neighbours:
             return
         wanted = self._wanted[: p if self.lists else 0]
         rows = np.concatenate([self.window, self._pending[:p], wanted])
-        found = np.array([self._lost(mapped, p) for mapped in embed(rows)])
+        usual = self.usual
+        found = np.array([self._lost(mapped, p, usual) for mapped in embed(rows)])
         for lost, fresh in zip(found.T, self._fresh, strict=False):
             if np.isfinite(lost).all():
                 (self.new if fresh else self.again).add(lost)
@@ -193,12 +209,12 @@ class Neighbours:
         found[self.waiting :] = 0
         return found
 
-    def _lost(self, mapped: Rows, p: int) -> Vector:
+    def _lost(self, mapped: Rows, p: int, usual: Flags) -> Vector:
         used, found = len(self.window), np.empty(p)
         window, new, wanted = mapped[:used], mapped[used : used + p], mapped[used + p :]
         to_wanted = np.zeros(p)
         with np.errstate(all="ignore"):
-            centre = window.mean(axis=0)
+            centre = (window if usual.all() else window[usual]).mean(axis=0)
             apart = np.asarray(between(new - centre, window - centre), np.float64)
             if len(wanted):
                 # As in `apart`, so that an item is as far as itself.

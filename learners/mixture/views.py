@@ -8,15 +8,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles import views
 from kinstream.learners.shared.following import LEAST
-from kinstream.learners.shared.scaler import ZScore
+from kinstream.learners.shared.scaler import WARM_UP, ZScore
 
 Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
 
 #: Entries up to this share of the largest offset are what is left of zeros after rounding.
 ROUNDING: Final = 1e-9
+#: Constraints without a new vector after which a warm-up may end.
+OLD: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +76,40 @@ class OneScale(ZScore):
     """Vectors less their mean, divided by one number, so that the mean squared length is 1.
 
     Keeps the least and the largest value of each feature as well, from which the views of all members are made. Mean,
-    deviations and ranges are those of the first `warm_up` distinct vectors.
+    deviations and ranges are those of the first `warm_up` distinct vectors. Where there are fewer, as in a small set
+    that is streamed several times, the warm-up ends once as many constraints as vectors, and 32, have brought no new
+    one.
     """
+
+    def __init__(self, warm_up: int = WARM_UP) -> None:
+        super().__init__(warm_up)
+        self._since = 0
+
+    def observe(self, rows: Features) -> bool:
+        held = len(self._buffer)
+        near = super().observe(rows)
+        if self.ready:
+            return near
+        self._since = 0 if len(self._buffer) > held else self._since + 1
+        if self._since >= max(OLD, len(self._buffer)):
+            self.end()
+        return near
+
+    @property
+    def seen(self) -> int:
+        """Distinct vectors of the warm-up, while it lasts."""
+        return len(self._buffer)
+
+    def end(self) -> None:
+        """End the warm-up with the vectors that there are, at least one."""
+        self._finish()
+
+    def state(self) -> State:
+        return super().state() | {"since": self._since}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._since = int(state.get("since", 0))
 
     def _include(
         self, row: Features, statistics: tuple[Features, Features] | None
@@ -94,6 +129,10 @@ class OneScale(ZScore):
         with np.errstate(all="ignore"):
             length = float(np.sqrt((squares / self._rows).sum()))
         return mean, np.full(len(mean), length if 0.0 < length < np.inf else 1.0)
+
+    def _middle_and_scale(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        mean, squares = statistics[0]
+        return super()._middle_and_scale((mean, squares))
 
     def views(self) -> dict[str, View]:
         """What members may see, by name.

@@ -36,8 +36,8 @@ class _Targets(Targets):
         super().__init__(source, y_similar, y_dissimilar, warm_up)
         self._learner = learner
 
-    def observe(self, points: Features, scale: Callable[[Features], NDArray[Any]], scaled: bool) -> None:
-        super().observe(points, lambda rows: self._learner.coordinates(scale(rows)), scaled)
+    def observe(self, points: Features, scale: Callable[[Features], NDArray[Any]], scaled: bool) -> bool:
+        return super().observe(points, lambda rows: self._learner.coordinates(scale(rows)), scaled)
 
 
 class KernelLEGO(TargetLearner):
@@ -119,7 +119,7 @@ class KernelLEGO(TargetLearner):
     [0.24, 0.0]
     """
 
-    algorithm: ClassVar[str] = "kernel-lego/1"
+    algorithm: ClassVar[str] = "kernel-lego/6"
 
     def __init__(
         self,

@@ -213,7 +213,7 @@ class LEGO(LogDetMap):
     (0.2, 0.06)
     """
 
-    algorithm: ClassVar[str] = "lego/1"
+    algorithm: ClassVar[str] = "lego/6"
 
     def __init__(
         self,

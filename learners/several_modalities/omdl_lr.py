@@ -83,7 +83,7 @@ class OMDLLR(OMDML):
     [0.15, 0.01]
     """
 
-    algorithm: ClassVar[str] = "omdl-lr-like/1"
+    algorithm: ClassVar[str] = "omdl-lr-like/6"
     linear: ClassVar[bool] = False
 
     def __init__(

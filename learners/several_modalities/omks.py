@@ -98,7 +98,7 @@ class OMKS(MultiModal):
     [3, 0]
     """
 
-    algorithm: ClassVar[str] = "omks/1"
+    algorithm: ClassVar[str] = "omks/6"
     linear: ClassVar[bool] = False
 
     def __init__(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import UNDEFINED, Outcomes
 from kinstream.learners.base import Rows as Vectors
 from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
+from kinstream.learners.shared.first_vectors import Buffer
 from kinstream.learners.shared.scaler import Scaler
 from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason
@@ -276,6 +277,6 @@ def apart(statistics: T) -> T:
             setattr(twin, name, dict(value))
         elif isinstance(value, np.ndarray):
             setattr(twin, name, value.copy())
-        elif isinstance(value, Scaler):
+        elif isinstance(value, (Scaler, Buffer)):
             setattr(twin, name, apart(value))
     return twin

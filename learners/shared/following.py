@@ -4,11 +4,12 @@ Scaled vectors have a mean squared length of 1, so unrelated ones have a squared
 One step size then suits all.
 
 Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
-Nothing is learned during the first window. Each later one is compared with the window of the scale. If the second
-moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more than
-`FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had: one that
-hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold old
-features, so `SETTLING` is enough in the next one. The model is converted:
+They are of its vectors within reach of one another (`kinstream.learners.shared.reach`), so no single row makes or
+renews a scale. Nothing is learned during the first window. Each later one is compared with the window of the scale. If
+the second moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by
+more than `FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had:
+one that hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold
+old features, so `SETTLING` is enough in the next one. The model is converted:
 
 - A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
 - For a feature that changes more, its old part in the metric does not apply to the new values. The model then stays
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
+from kinstream.learners.shared.reach import FEW, scales_of, temper, within
 from kinstream.learners.shared.scaler import Features, Rows, Scaler
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.arrays import plain
@@ -94,15 +96,37 @@ class Following(Scaler):
         self.squared = 1.0
         self._settling = False
         self._scale: Scale | None = None
+        #: Vectors of the window, and middle and scale of so many of its first ones.
+        self._kept: Features = np.zeros((0, 0))
+        self._near: tuple[int, Features, Features] | None = None
         self._open(0)
 
-    def observe(self, rows: Features) -> None:
+    def observe(self, rows: Features) -> bool:
         self._take(*self._watched(rows), np.arange(len(rows), dtype=np.int32)[None])
         self._scale = self._made()
+        near = bool(self._within(rows).all())
         if self._full:
             self.ready = True
             self.squared = self._scale.length**-2
             self._open(self._sums.shape[1])
+        return near
+
+    def within(self, X: Rows) -> NDArray[np.bool_]:
+        if not self.ready or self._scale is None:
+            return super().within(X)
+        with np.errstate(all="ignore"):
+            deviations = np.sqrt(self._scale.moments) / self._scale.factor
+        return within(X, self._scale.shift, deviations)
+
+    def _within(self, X: Features) -> NDArray[np.bool_]:
+        """(n,) vectors (n, d) within reach of those of the first window, as far as it can be told yet."""
+        known = int(self._counts[0])
+        known = known if self._full else 1 << (known.bit_length() - 1) if known else 0
+        if known < FEW or len(self._kept) < known:
+            return np.asarray(np.isfinite(X).all(axis=1))
+        if self._near is None or self._near[0] != known:
+            self._near = known, *scales_of(self._kept[:known])
+        return within(X, *self._near[1:])
 
     def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:
         taken, table = 0, self._watched(vectors)
@@ -151,6 +175,7 @@ class Following(Scaler):
         state: State = {"ready": self.ready, "renewals": self.renewals, "squared": self.squared}
         state["settling"] = self._settling
         state |= {"counts": self._counts.copy(), "sums": self._sums.copy(), "seen": self._seen.copy()}
+        state["kept"] = self._kept[: self._counts[0]].copy()
         if self._scale is not None and self.ready:
             one = self._scale
             state["scale"] = np.stack([one.shift, one.factor, one.moments, *one.bounds])
@@ -163,6 +188,12 @@ class Following(Scaler):
         self._scale = None
         self._sums = np.array(state["sums"], np.float64)
         self._seen, self._counts = np.array(state["seen"], np.uint64), np.array(state["counts"], np.int64)
+        d = self._sums.shape[1]
+        kept, self._near = np.asarray(state.get("kept", np.empty((0, d))), np.float64), None
+        # A window that an earlier version began has its sums alone.
+        whole = len(kept) == self._counts[0]
+        self._kept = np.zeros((len(self._seen) if whole else 0, d))
+        self._kept[: len(kept)] = kept
         if "scale" in state:
             shift, factor, moments, *bounds = np.array(state["scale"], np.float64)
             self._scale = Scale(shift, factor, moments, np.stack(bounds), float(state["length"]))
@@ -175,6 +206,7 @@ class Following(Scaler):
         self._seen = np.zeros(rows, np.uint64)
         self._counts = np.zeros(2, np.int64)
         self._sums = np.repeat([[0.0], [0.0], [np.inf], [-np.inf]], d, axis=1)
+        self._kept, self._near = np.zeros((rows, d)), None
 
     @property
     def _full(self) -> bool:
@@ -200,7 +232,10 @@ class Following(Scaler):
     ) -> int:
         with np.errstate(all="ignore"):
             rows = np.ascontiguousarray(index)
-            found: int = watch(X, own, finite, rows, self._most, self._seen, self._counts, self._sums)
+            kept = self._kept
+            found: int = watch(X, own, finite, rows, self._most, self._seen, self._counts, self._sums, kept)
+        if self._full:
+            temper(self._kept[: self._counts[0]], self._sums)
         return found
 
     def _made(self) -> Scale:

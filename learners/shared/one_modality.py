@@ -111,9 +111,12 @@ class SingleModal(ABC):
         self.unit = unit
         vars(self).pop("algorithm", None)
         self._scaler: Scaler = scalers.create(self.scaler, self.warm_up)
+        own = type(self).algorithm
+        # One that is made of others has a name of its own.
+        if isinstance(own, str):
+            vars(self)["algorithm"] = scalers.scaled_version(own, unit, self.scaler)
         if unit == scalers.PUBLISHED:
             return
-        vars(self)["algorithm"] = scalers.following_version(self.algorithm)
         if self.scaler != "unit":
             self._scaler = Following(self.scaler, self.warm_up, centred=self.centred)
 
@@ -394,6 +397,9 @@ class SingleModal(ABC):
         usable = np.ones(len(index[rows]), np.bool_)
         if not self.raw and not (finite := np.isfinite(X)).all():
             usable = finite.all(axis=1)[index[rows]].all(axis=1)
+        if self._scaler.ready:
+            near = self._scaler.within(vectors)
+            usable = usable if near.all() else usable & near[index[rows]].all(axis=1)
         part = outcomes[rows]
         given = None if targets is None else targets[rows]
         group = 1 if kind is self.form or self.form is Kind.TRIPLET else 2
@@ -481,10 +487,12 @@ class SingleModal(ABC):
             if not np.isfinite(points).all():
                 outcomes.rejected[t] = True
                 continue
-            if scaling:
-                self._scaler.observe(points)
+            near = self._scaler.observe(points) if scaling else bool(self._scaler.within(points).all())
             if self._targets is not None and not self._targets.ready:
-                self._targets.observe(points, self._scaler.apply, self._scaler.ready)
+                near &= self._targets.observe(points, self._scaler.apply, self._scaler.ready)
+            if not near:
+                outcomes.rejected[t] = True
+                continue
             outcomes.mistake[t], outcomes.loss[t], outcomes.margin[t] = self._score(
                 np.asarray(self._scaler.apply(points), np.float64), int(signs[t])
             )

@@ -7,6 +7,8 @@ one scale is wrong under the next. So they observe a **warm-up** and are then fr
   small catalogue.
 - Its constraints are scored by Euclidean distance under the statistics so far, and counted as seen; they do not change
   the map. Learning begins with the first constraint after it, from the identity.
+- No vector ruins them: one that lies a million scales from the others is refused, in the warm-up as well as after it
+  (`kinstream.learners.shared.reach`).
 - Vectors count once each, in the order in which constraints name them, never in the order of a block's table, so block
   boundaries have no effect.
 """
@@ -14,13 +16,14 @@ one scale is wrong under the next. So they observe a **warm-up** and are then fr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
+from kinstream.learners.shared.first_vectors import Buffer
+from kinstream.learners.shared.reach import within
 from kinstream.learners.shared.validation import one_of, whole
 from kinstream.streams.records.values import SCALERS
 
@@ -29,8 +32,7 @@ Features = NDArray[np.float64]
 
 #: Distinct vectors before statistics are frozen: a standard deviation is then known to about 4 %.
 WARM_UP: Final = 256
-_CONSTRAINTS_PER_ROW: Final = 4
-_DIGEST: Final = 16
+_NOTHING: Final = 1e-12
 
 
 class Scaler:
@@ -39,8 +41,19 @@ class Scaler:
     #: True once statistics are final, so that the model may learn.
     ready = True
 
-    def observe(self, rows: Features) -> None:
-        """Include the vectors (k, d) of one constraint in the statistics; only called while not `ready`."""
+    def observe(self, rows: Features) -> bool:
+        """Include the vectors (k, d) of one constraint in the statistics; only called while not `ready`.
+
+        Returns
+        -------
+        bool
+            Whether they are within reach of those before, as far as it can be told yet; the statistics are of such.
+        """
+        return True
+
+    def within(self, X: Rows) -> NDArray[np.bool_]:
+        """(n,) which raw features (n, d) are within reach of the statistics, once these are final."""
+        return np.ones(len(X), np.bool_)
 
     def apply(self, X: Rows) -> Rows:
         """Scale (n, d) raw features; the input is never changed."""
@@ -105,31 +118,47 @@ class UnitLength(Scaler):
 
 
 class _Frozen(Scaler, ABC):
-    """Statistics of the warm-up's distinct vectors."""
+    """Statistics of the warm-up's distinct vectors that are within reach of one another."""
 
     def __init__(self, warm_up: int = WARM_UP) -> None:
         self.warm_up = whole("warm_up", warm_up, 2)
         self.ready = False
         self._rows = 0
-        self._constraints = 0
-        self._seen: dict[bytes, None] = {}
+        self._buffer = Buffer(self.warm_up)
         self._statistics: tuple[Features, Features] | None = None
 
-    def observe(self, rows: Features) -> None:
-        for row in rows:
-            # Adding zero makes -0 and 0 one value.
-            digest = blake2b((row + 0.0).tobytes(), digest_size=_DIGEST).digest()
-            if digest in self._seen:
-                continue
-            self._seen[digest] = None
-            self._rows += 1
-            self._statistics = self._include(row, self._statistics)
-            if self._rows == self.warm_up:
-                break
-        self._constraints += 1
-        self.ready = self._rows >= self.warm_up or self._constraints >= _CONSTRAINTS_PER_ROW * self.warm_up
-        if self.ready:
-            self._seen = {}
+    def observe(self, rows: Features) -> bool:
+        held = len(self._buffer)
+        new = self._buffer.observe(rows)
+        for row in new:
+            if self._buffer.within(row[None])[0]:
+                self._rows += 1
+                self._statistics = self._include(row, self._statistics)
+        near = bool(self._buffer.within(rows).all())
+        if self._buffer.full:
+            self._finish()
+        elif len(self._buffer).bit_length() > held.bit_length():
+            # Those before may hold a vector that others have shown to be out of reach.
+            self._count_anew()
+        return near
+
+    def _finish(self) -> None:
+        """End the warm-up."""
+        self._count_anew()
+        self._buffer.clear()
+        self.ready = True
+
+    def _count_anew(self) -> None:
+        if self._buffer.whole:
+            self._rows, self._statistics = 0, None
+            for row in self._buffer.rows:
+                self._rows += 1
+                self._statistics = self._include(row, self._statistics)
+
+    def within(self, X: Rows) -> NDArray[np.bool_]:
+        if not self.ready or self._statistics is None:
+            return super().within(X)
+        return within(X, *self._middle_and_scale(self._statistics))
 
     def apply(self, X: Rows) -> Rows:
         if self._statistics is None:
@@ -146,22 +175,22 @@ class _Frozen(Scaler, ABC):
     def _shift(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
         """Shift and width (d,); the width is never zero: a constant feature is only shifted."""
         shift, width = self._shift_and_width(statistics)
-        return shift, np.where(width > 1e-12 * np.abs(shift), width, 1.0)
+        return shift, np.where(width > _NOTHING * np.abs(shift), width, 1.0)
 
     def state(self) -> State:
-        state: State = {"rows": self._rows, "constraints": self._constraints, "ready": self.ready}
-        if self._seen:
-            state["digests"] = np.frombuffer(b"".join(self._seen), np.uint8).reshape(-1, _DIGEST).copy()
+        state = self._buffer.state()
+        if "rows" in state:
+            state["vectors"] = state["rows"]
+        state |= {"rows": self._rows, "ready": self.ready}
         if self._statistics is not None:
             state["first"], state["second"] = (array.copy() for array in self._statistics)
         return state
 
     def restore(self, state: State) -> None:
-        self._rows, self._constraints = int(state["rows"]), int(state["constraints"])
-        self.ready = bool(state["ready"])
-        self._seen = {
-            row.tobytes(): None for row in np.asarray(state.get("digests", np.empty((0, _DIGEST), np.uint8)))
-        }
+        self._rows, self.ready = int(state["rows"]), bool(state["ready"])
+        self._buffer = Buffer(self.warm_up)
+        kept = {name: state[name] for name in ("constraints", "digests") if name in state}
+        self._buffer.restore(kept | ({"rows": state["vectors"]} if "vectors" in state else {}))
         self._statistics = None
         if "first" in state:
             self._statistics = np.array(state["first"], np.float64), np.array(state["second"], np.float64)
@@ -171,6 +200,11 @@ class _Frozen(Scaler, ABC):
         self, row: Features, statistics: tuple[Features, Features] | None
     ) -> tuple[Features, Features]:
         """Statistics with one more vector."""
+
+    def _middle_and_scale(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        """What values are measured from, and in, to see what is out of reach; 0 for features that did not vary."""
+        shift, width = self._shift_and_width(statistics)
+        return shift, np.where(width > _NOTHING * np.abs(shift), width, 0.0)
 
     @abstractmethod
     def _shift_and_width(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
@@ -235,10 +269,13 @@ def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:
             return Scaler()
 
 
-def following_version(algorithm: str) -> str:
-    """The same algorithm behind a scaler that follows the features, in its second version."""
+def scaled_version(algorithm: str, unit: str, scaler: str) -> str:
+    """The same algorithm in a unit and behind a scaler, in the present versions of these."""
     name, _, version = algorithm.rpartition("/")
-    return f"{name}/{int(version) + 2}"
+    statistics = scaler in ("zscore", "minmax")
+    if unit == PUBLISHED:
+        return f"{name}/{int(version) + 3}" if statistics else algorithm
+    return f"{name}/{int(version) + (2 if scaler == 'unit' else 4)}"
 
 
 def followed(unit: str, scaler: str | None) -> str:

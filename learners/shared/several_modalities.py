@@ -110,8 +110,10 @@ class MultiModal(ABC):
         """Begin with the scalers of a unit."""
         self.unit = unit
         vars(self).pop("algorithm", None)
-        if unit != scalers.PUBLISHED:
-            vars(self)["algorithm"] = scalers.following_version(self.algorithm)
+        own = type(self).algorithm
+        # One that is made of others has a name of its own.
+        if isinstance(own, str):
+            vars(self)["algorithm"] = scalers.scaled_version(own, unit, self.scaler)
 
     def _new_scalers(self) -> list[Scaler]:
         if self.unit == scalers.PUBLISHED or self.scaler == "unit":
@@ -409,6 +411,8 @@ class MultiModal(ABC):
                 X[:, at : at + part.shape[1]] = one.apply(one.cut(part))
         found, few = outcomes[rows], index[rows]
         finite = np.asarray(np.isfinite(X).all(axis=1), np.bool_)
+        for one, part in zip(self._scalers, parts, strict=True):
+            finite &= one.within(part)
         usable = np.asarray(finite[few].all(axis=1), np.bool_)
         grouped = Events.of(None if events is None else events[rows])
         batch = Batch(X, few, usable, np.zeros(len(few), np.int8), events=grouped)
@@ -459,11 +463,18 @@ class MultiModal(ABC):
             if not all(np.isfinite(point).all() for point in points):
                 outcomes.rejected[t] = True
                 continue
+            near = True
             for one, point in zip(self._scalers, points, strict=True):
-                if not one.ready:
-                    one.observe(point)
+                near &= bool(one.within(point).all()) if one.ready else one.observe(point)
             if self._buffer is not None:
-                self._buffer.observe(np.concatenate(points, axis=1))
+                together = np.concatenate(points, axis=1)
+                self._buffer.observe(together)
+                near &= bool(self._buffer.within(together).all())
+            if not near:
+                outcomes.rejected[t] = True
+                if self._buffer is not None and self._warm:
+                    self._prepare_with(self._buffer)
+                continue
             scaled = [
                 np.asarray(one.apply(p), np.float64) for one, p in zip(self._scalers, points, strict=True)
             ]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
+from kinstream.learners.shared.first_vectors import Buffer
 from kinstream.learners.shared.validation import one_of, positive, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 
 SOURCES: Final = ("own", "block")
 #: Percentiles of the squared distances between the warm-up's vectors that become y_S and y_D.
 PERCENTILES: Final = (5.0, 95.0)
-_CONSTRAINTS_PER_ROW: Final = 4
-_DIGEST: Final = 16
 
 Features = NDArray[np.float64]
 
@@ -62,36 +60,35 @@ class Targets:
                 raise SettingsError(
                     f"y_similar must be below y_dissimilar, not {y_similar!r} and {y_dissimilar!r}"
                 )
-        self._seen: dict[bytes, Features] = {}
-        self._constraints = 0
+        self._buffer = Buffer(self.warm_up)
 
     @property
     def ready(self) -> bool:
         """Whether constraints have targets."""
         return self.source == "block" or not np.isnan(self.similar)
 
-    def observe(self, points: Features, scale: Callable[[Features], NDArray[Any]], scaled: bool) -> None:
+    def observe(self, points: Features, scale: Callable[[Features], NDArray[Any]], scaled: bool) -> bool:
         """Take the raw vectors (2 or 3, d) of a constraint of the warm-up, and freeze the targets at its end.
+
+        Returns whether they are within reach of those before, as far as it can be told yet; targets are those of such.
 
         Parameters
         ----------
         scale : the learner's scaler, whose statistics are final if `scaled`.
         """
-        for row in points + 0.0:
-            if len(self._seen) < self.warm_up:
-                self._seen.setdefault(blake2b(row.tobytes(), digest_size=_DIGEST).digest(), row.copy())
-        self._constraints += 1
-        over = self._constraints >= _CONSTRAINTS_PER_ROW * self.warm_up
-        if not scaled or (len(self._seen) < self.warm_up and not over):
-            return
-        X = np.asarray(scale(np.array(list(self._seen.values()))), np.float64)
+        self._buffer.take(points)
+        near = bool(self._buffer.within(points).all())
+        if not scaled or not self._buffer.full:
+            return near
+        X = np.asarray(scale(self._buffer.rows), np.float64)
         squared = np.concatenate([((X[n + 1 :] - row) ** 2).sum(axis=1) for n, row in enumerate(X)])
         squared = squared[(squared > 0.0) & np.isfinite(squared)]
         if squared.size == 0:
-            return
+            return near
         low, high = np.percentile(squared, PERCENTILES)
         self.similar, self.dissimilar = float(low if low < high else high / 2.0), float(high)
-        self._seen = {}
+        self._buffer.clear()
+        return near
 
     def of(self, signs: NDArray[np.int8], given: NDArray[np.float32] | None) -> tuple[Features, Features]:
         """Target and threshold (y_S + y_D) / 2 of each pair, (m,) both.
@@ -155,9 +152,10 @@ class Targets:
             return {}
         state: State = {"similar": float(self.similar), "dissimilar": float(self.dissimilar)}
         if self.source == "own":
-            state["constraints"] = self._constraints
-            if self._seen:
-                state["vectors"] = np.array(list(self._seen.values()))
+            kept = self._buffer.state()
+            state["constraints"] = kept["constraints"]
+            if "rows" in kept:
+                state["vectors"] = kept["rows"]
         return state
 
     def restore(self, state: State) -> None:
@@ -165,9 +163,9 @@ class Targets:
         if self._fixed:
             return
         self.similar, self.dissimilar = float(state["similar"]), float(state["dissimilar"])
-        self._constraints = int(state.get("constraints", 0))
+        self._buffer = Buffer(self.warm_up)
         vectors = np.asarray(state.get("vectors", np.empty((0, 0))))
-        self._seen = {blake2b(row.tobytes(), digest_size=_DIGEST).digest(): row.copy() for row in vectors}
+        self._buffer.restore({"constraints": int(state.get("constraints", 0)), "rows": vectors})
 
 
 def _usable(given: NDArray[np.float32]) -> tuple[Features, NDArray[np.bool_]]:

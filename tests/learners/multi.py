@@ -18,8 +18,8 @@ NAMES = ("shape", "colour", "text")
 SCALERS_STATE = frozenset(
     f"scaler.{n}.{name}"
     for n in (
-        *("rows", "constraints", "ready", "digests", "first", "second"),
-        *("renewals", "settling", "squared", "counts", "sums", "seen", "scale", "length"),
+        *("rows", "constraints", "ready", "digests", "vectors", "first", "second"),
+        *("renewals", "settling", "squared", "counts", "sums", "seen", "kept", "scale", "length"),
     )
     for name in NAMES
 )

@@ -12,6 +12,25 @@ from kinstream.streams.compute.compiled import compiled
 
 
 @compiled
+def _include(x: NDArray[Any], count: int, sums: NDArray[np.float64]) -> None:
+    for f in range(len(x)):
+        value = np.float64(x[f])
+        step = value - sums[0, f]
+        sums[0, f] += step / count
+        sums[1, f] += step * (value - sums[0, f])
+        sums[2, f] = min(sums[2, f], value)
+        sums[3, f] = max(sums[3, f], value)
+
+
+@compiled
+def moments(X: NDArray[np.float64], sums: NDArray[np.float64]) -> None:
+    """Fill in the sums (4, d) that `watch` has after the vectors X (n, d)."""
+    sums[:2], sums[2], sums[3] = 0.0, np.inf, -np.inf
+    for i in range(len(X)):
+        _include(X[i], i + 1, sums)
+
+
+@compiled
 def watch(
     X: NDArray[Any],
     hashes: NDArray[np.uint64],
@@ -21,6 +40,7 @@ def watch(
     seen: NDArray[np.uint64],
     counts: NDArray[np.int64],
     sums: NDArray[np.float64],
+    kept: NDArray[np.float64],
 ) -> int:
     """Take constraints into a window until it is full; returns their number.
 
@@ -34,8 +54,8 @@ def watch(
     seen : (w,) hashes of the window's vectors; the window is full with w of them. Changed in place, as are the others.
     counts : (2,) vectors and constraints so far.
     sums : (4, d) mean, sum of squared differences from it, least and largest value of each feature.
+    kept : (w, d) the vectors; (0, d) if nobody wants them.
     """
-    d = X.shape[1]
     for t in range(len(index)):
         usable = True
         for j in range(index.shape[1]):
@@ -47,14 +67,10 @@ def watch(
             if counts[0] == len(seen) or slot_of(seen, counts[0], hashes[i]) >= 0:
                 continue
             seen[counts[0]] = hashes[i]
+            if len(kept):
+                kept[counts[0]] = X[i]
             counts[0] += 1
-            for f in range(d):
-                x = np.float64(X[i, f])
-                step = x - sums[0, f]
-                sums[0, f] += step / counts[0]
-                sums[1, f] += step * (x - sums[0, f])
-                sums[2, f] = min(sums[2, f], x)
-                sums[3, f] = max(sums[3, f], x)
+            _include(X[i], counts[0], sums)
         counts[1] += 1
         if counts[0] == len(seen) or counts[1] == most:
             return t + 1

@@ -18,7 +18,9 @@ NEIGHBOURS = (
 WATCHING = (
     SCALER_STATE
     | DRIFT_STATE
-    | {"lists", "spreads"}
+    | {"lists", "spreads", "scaler.since"}
+    | {f"first.{name}" for name in ("vectors", "rows", "signs", "ends")}
+    | {f"served.{part}" for part in ("plain", "bounded", "cosine", "zscore-cosine")}
     | {f"neighbours.{name}" for name in NEIGHBOURS}
     | {f"before.{name}" for name in (*LEARNED, *NARROW)}
     | {f"member.{name}.{entry}" for name in (*LEARNED, "softmax-minmax") for entry in (*FOLLOWS, "accepted")}
