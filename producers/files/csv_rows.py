@@ -66,7 +66,7 @@ class CsvRows:
         """
         line = 1
         for text in self._each(size):
-            if text.strip() or (width == 1 and text.strip(b"\r\n")):
+            if text.decode(errors="replace").strip() or (width == 1 and text.strip(b"\r\n")):
                 if not row:
                     return line
                 row -= 1

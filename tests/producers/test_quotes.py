@@ -42,6 +42,7 @@ def read(path: Path, *, header: bool = True) -> tuple[list[tuple[str, ...]], str
         ('id,"note\na,1\n', 0, f"the first row: {NO_END}"),
         ('id,note\n"a,1\n', 0, f"row 1: {NO_END}"),
         ('id,note\ra,1\rb,"2\rc,3\r', 1, f"row 2: {NO_END}"),
+        ('id,note\n\u00a0\na,1\nb,"2', 1, f"row 2 (line 4): {NO_END}"),
     ],
 )
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv"])
