@@ -253,7 +253,12 @@ class ModelFeed:
         if withheld is None:
             log.info("%s/%s: no newer model is withheld any more", *place)
         else:
-            log.warning("%s/%s: %s serves, and its learner withholds %s", *place, one.serving.name, withheld)
+            log.warning(
+                "%s/%s: %s is the newest to serve, and its learner withholds %s",
+                *place,
+                one.serving.name,
+                withheld,
+            )
 
     def _tried(self, followed: list[Subscription]) -> None:
         fresh = [one for one in followed if not one.tried]

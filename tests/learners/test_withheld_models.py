@@ -330,7 +330,7 @@ def test_services_say_it_once_and_end_saying_it(
         source._waiting += [Announcement(version, "again", note) for version, note in world.announced()]
         feed.step()
     lines = [record.getMessage() for record in caplog.records if "withh" in record.getMessage()]
-    assert len(lines) == 1 and "0.031 worse" in lines[0] and f"{one.serving.name} serves" in lines[0]
+    assert len(lines) == 1 and "0.031 worse" in lines[0] and f"{one.serving.name} is the newest" in lines[0]
     assert one.staleness().withheld == one.choice.withheld is not None
     assert not one.staleness().behind and one.failures.total() == 0
     world.checkpoints(1, worse=False)
