@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from kinstream.search.gate.core import SpaceGate
 from kinstream.search.gate.metrics import Board, GateCollector
 from kinstream.search.gate.tail import Tail
 from kinstream.search.gate.values import Decision, Fate, List, Options
+from kinstream.search.interleaving.decided import Deciding
+from kinstream.search.interleaving.drafts import Drafts
 from kinstream.search.interleaving.impression import Impression, list_id_of, mark_of, read
+from kinstream.search.models.model import Name
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.records.values import Click, ItemClick, Table
-from tests.search.gates import ITEMS, KEYS, MODEL, back, block, drafted
+from tests.search.gates import ITEMS, KEYS, MODEL, back, block, decision, drafted
 from tests.search.test_gate import chosen
 
 LOSS, WIN = 0, 1
@@ -271,6 +275,30 @@ def test_an_id_names_a_newer_model_and_is_the_old_one_without() -> None:
     assert found is not None and (found.candidate, found.newest) == (MODEL, newer)
     plain = read(KEYS, "docs", with_newer(1, MODEL, None))
     assert plain is not None and plain.newest is None and with_newer(1, MODEL, None) == drafted(1)
+
+
+@pytest.mark.parametrize(
+    ("challenger", "own", "named"),
+    [(3, 30, True), (30, 30, False), (30, 3, False), (None, 30, False), (3, None, False)],
+)
+def test_a_service_names_its_newest_model_where_the_challenger_is_older(
+    challenger: int | None, own: int | None, named: bool
+) -> None:
+    def model(step: int) -> Any:
+        return SimpleNamespace(name=Name(1, 0, step), learned=True)
+
+    held = SimpleNamespace(
+        get=lambda version: model(version.step),
+        candidate=None if own is None else model(own),
+        subscription=SimpleNamespace(serving=model(5)),
+    )
+    decided = decision(1, UNADAPTED, None if challenger is None else Version(1, 0, challenger))
+    feed: Any = SimpleNamespace(hold=lambda *_: held, decided=lambda space: (decided, UNADAPTED))
+    now = Deciding("docs", "adapter", feed).now()
+    assert now.newest == (Version(1, 0, 30) if named else None)
+    rankings: Any = (UNADAPTED, ["a", "b"]), (Version(1, 0, 3), ["b", "c"])
+    shown = read(KEYS, "docs", Drafts("docs", KEYS, 1.0).shown(*rankings, 2, now.newest).list_id)
+    assert shown is not None and shown.newest == now.newest
 
 
 # ---- state ------------------------------------------------------------------------------------------------------
