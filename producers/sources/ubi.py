@@ -191,7 +191,7 @@ class Ubi:
         if not items:
             raise refused(forms.where("item"), "is missing")
         shown = self._lists.find(query)
-        if shown is None or part.own_ms > shown.last_ms + self._window_ms:
+        if shown is None or not shown.takes(part.own_ms, self._window_ms):
             raise BadRecord(
                 Reason.UNKNOWN_LIST,
                 f"{forms.where('query_id')}: no list of query {query!r} is open on this partition, or it was closed",

@@ -79,6 +79,13 @@ class OpenList:
         """Whether the list holds an item."""
         return item in self.hits or item in self.seen
 
+    def takes(self, time_ms: int, window_ms: int) -> bool:
+        """Whether a click at a time in its record comes within the window.
+
+        It may be a time by the list's clock, or by that of the log: the one of the list may be behind.
+        """
+        return time_ms <= self.last_ms + window_ms or self.opened_ms <= time_ms <= self.opened_ms + window_ms
+
     def click(self) -> Click:
         """The event: hits first, then what only impressions name, by their ordinals.
 

@@ -160,6 +160,29 @@ def test_a_clock_that_is_behind_keeps_its_own_clicks() -> None:
     assert found["behind"]["clicks"] == [("2", at + 20 * MINUTE)] and not agent.dead
 
 
+@pytest.mark.parametrize("behind", [0, MINUTE, HOUR, 13 * HOUR])
+@pytest.mark.parametrize("first", ["query", "impression"])
+def test_a_list_whose_clock_is_behind_keeps_the_clicks_of_others(first: str, behind: int) -> None:
+    times = [START + n * 10 * SECOND for n in range(100)]
+    shown = _query if first == "query" else lambda name, _, at: _event("impression", name, "2", at)
+    log: Log = [(at, shown(f"q-{n}", ["1", "2"], at - behind)) for n, at in enumerate(times)]
+    log += [
+        (at + 20 * MINUTE, _event("click", f"q-{n}", "2", at + 20 * MINUTE)) for n, at in enumerate(times)
+    ]
+    log = sorted(log, key=lambda one: one[0])
+    found, agent = _run([*log, (START + HOUR, _query("end", ["1"], START + HOUR))])
+    assert all(len(found[f"q-{n}"]["clicks"]) == 1 for n in range(100)) and not agent.dead
+
+
+def test_a_log_that_is_written_at_once_has_the_windows_of_its_records() -> None:
+    now = START + 1_000 * HOUR
+    records = [_query("q", ["1", "2"], START), _event("click", "q", "1", START + 20 * MINUTE)]
+    records += [_event("click", "q", "2", START + 40 * MINUTE)]
+    end = now + 2 * HOUR
+    found, agent = _run([(now, one) for one in records] + [(end, _query("end", ["1"], end))])
+    assert found["q"]["clicks"] == [("1", START + 20 * MINUTE)] and agent.dead == {"unknown-list": 1}
+
+
 def test_a_state_brings_back_the_time_of_the_log() -> None:
     log = _honest()
     for at in (1, 50, 333, len(log) - 1):
