@@ -94,7 +94,10 @@ def test_a_topic_whose_writers_stamp_the_records_that_close_lists_is_told(
         cluster.topic_id("shop.orders")
     finally:
         cluster.close()
-    shop = {"orders": SOURCE, "ubi": {"topic": "shop.orders", "preset": "ubi", "space": "s"}}
+    shop: dict[str, dict[str, Any]] = {
+        "orders": SOURCE,
+        "ubi": {"topic": "shop.orders", "preset": "ubi", "space": "s"},
+    }
     settings = settings.model_copy(update={"sources": {n: SourceSettings(**v) for n, v in shop.items()}})
     monkeypatch.setattr(Cluster, "config_of", lambda *_: config)
     found = checked(settings)
