@@ -296,8 +296,8 @@ def test_a_service_names_its_newest_model_where_the_challenger_is_older(
     feed: Any = SimpleNamespace(hold=lambda *_: held, decided=lambda space: (decided, UNADAPTED))
     now = Deciding("docs", "adapter", feed).now()
     assert now.newest == (Version(1, 0, 30) if named else None)
-    rankings: Any = (UNADAPTED, ["a", "b"]), (Version(1, 0, 3), ["b", "c"])
-    shown = read(KEYS, "docs", Drafts("docs", KEYS, 1.0).shown(*rankings, 2, now.newest).list_id)
+    first, second = (UNADAPTED, ["a", "b"]), (Version(1, 0, 3), ["b", "c"])
+    shown = read(KEYS, "docs", Drafts("docs", KEYS, 1.0).shown(first, second, 2, now.newest).list_id)
     assert shown is not None and shown.newest == now.newest
 
 
