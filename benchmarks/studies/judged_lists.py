@@ -1,6 +1,7 @@
 """Whether the judge of whole lists is right: its sign against the truth, over spaces with real embeddings.
 
-A space is a corpus, a split into queries that are asked and never asked, people, a learner, and a number of lists. The
+A space is a corpus, a split into queries that are asked and never asked, people, and a learner. It is looked at after
+500, 1,000, 2,000, 4,000 and 10,000 lists, every fifth space after all of these, the others after the first ones. The
 truth is NDCG@10 of the queries never asked, the learned ranking against the un-learned one; what is judged is what the
 learner agent publishes at that moment. Learners and people are good and bad: steps from .08 to 1, no pull, a full
 matrix, labels before the clicks, learners of triplets that read ranked lists as if they were fair; 2, 5 and 15 % wrong
@@ -37,11 +38,11 @@ PEOPLES: Final = {
     "poisoned": replace(PEOPLE, poisoned=0.2),
 }
 ADAPTERS: Final[dict[str, dict[str, Any]]] = {
-    "step .08": {"step": 0.08},
-    "step .25": {"step": 0.25, "pull": 0.012},
-    "step 1": {"step": 1.0, "pull": 0.012},
-    "step .3, no pull": {"step": 0.3, "pull": 0.0},
-    "full matrix": {"rank": 0},
+    "default": {},
+    "rank 64, step .08": {"rank": 64, "step": 0.08, "pull": 0.012},
+    "rank 64, step .25": {"rank": 64, "step": 0.25, "pull": 0.012},
+    "rank 64, step 1": {"rank": 64, "step": 1.0, "pull": 0.012},
+    "rank 64, step .3, no pull": {"rank": 64, "step": 0.3, "pull": 0.0},
 }
 #: Labels before the clicks, and learners of triplets behind ranked lists.
 OTHERS: Final = (
@@ -92,7 +93,7 @@ class Moved:
     accepts = Adapter.accepts
     form = Adapter.form
 
-    def __init__(self, d: int, seed: int, size: float = 0.3) -> None:
+    def __init__(self, d: int, seed: int, size: float = 1.0) -> None:
         draw = np.random.default_rng(seed)
         self.W = np.eye(d, dtype=np.float32) + size / np.sqrt(d) * draw.normal(size=(d, d)).astype(np.float32)
 
@@ -166,7 +167,8 @@ def spaces(corpora: list[Corpus]) -> Iterator[tuple[Corpus, str, str, tuple[int,
     pairs = [(name, people) for name in ADAPTERS for people in PEOPLES] + list(OTHERS)
     for place, corpus in enumerate(corpora):
         for number, (name, people) in enumerate(pairs):
-            yield corpus, name, people, (LISTS[(number + place) % len(LISTS)],), 100 * place + number
+            most = (number + place) % len(LISTS)
+            yield corpus, name, people, LISTS[: most + 1], 100 * place + number
 
 
 def summary(found: list[Found]) -> dict[str, Any]:
@@ -175,7 +177,8 @@ def summary(found: list[Found]) -> dict[str, Any]:
     decided = [one for one in told if one.low is not None and not one.low <= 0.0 <= (one.high or 0.0)]
     errors: NDArray[np.float64] = np.array([(one.judged or 0.0) - one.truth for one in told])
     return {
-        "spaces": len(found),
+        "spaces": len({one[:3] for one in found}),
+        "looks": len(found),
         "with a difference": len(told),
         "right": sum(one.right for one in told),
         "significantly wrong": sum(one.significantly_wrong for one in told),

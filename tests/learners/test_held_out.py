@@ -250,6 +250,31 @@ def test_the_account_survives_a_checkpoint_and_goes_on_with_the_same_bits() -> N
             model.learn(made.take(~held))
 
 
+def test_the_state_of_an_earlier_version_is_taken_over_without_evidence() -> None:
+    model, judge = create("opml"), Judge(0.3, "s")
+    for seed in range(8):
+        made = block(Kind.TRIPLET, seed)
+        judge, _ = judge.after(model, made, judge.rows(made))
+    older = {name: value for name, value in judge.state().items() if name not in ("against", "events")}
+    again = Judge(0.3, "s")
+    again.restore(from_bytes(to_bytes(older)))
+    made = block(Kind.TRIPLET, 8, 300)
+    (_, mine), (_, theirs) = (one.after(model, made, one.rows(made)) for one in (judge, again))
+    assert mine is not None and theirs is not None
+    assert (mine.events, mine.window, mine.block) == (theirs.events, theirs.window, theirs.block)
+
+
+def test_pairs_that_share_a_partner_are_one_comparison() -> None:
+    made = block(Kind.PAIR, 0, 30)
+    model, judge = create("lego"), Judge(0.999, "s")
+    signs = np.array([1] + [-1] * 29, np.int8)
+    held = np.ones(30, np.bool_)
+    judge, first = judge.after(model, replace(made, signs=signs), held)
+    judge, last = judge.after(model, replace(made, signs=signs), held)
+    told = last or first
+    assert told is not None and told.events <= 2
+
+
 def test_an_account_is_not_changed_by_a_block_that_is_not_learned_in_the_end() -> None:
     judge, model = Judge(0.3, "s"), create("opml")
     for seed in range(5):

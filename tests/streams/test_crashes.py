@@ -27,9 +27,13 @@ SPACES = ("a", "b", "c", "d", "e")
 JOINING: dict[str, Any] = {
     "builders": {
         "clicks": {"kind": "clicks", "rules": ["click-skip-above", "co-click"], "co_click_support": 1},
+        "lists": {"kind": "clicks", "rules": ["click-list"]},
         "closure": {"kind": "closure"},
     },
-    "learners": {"opml": {"kind": "opml", "from": ["clicks"], "gamma": 0.01}},
+    "learners": {
+        "opml": {"kind": "opml", "from": ["clicks"], "gamma": 0.01},
+        "adapter": {"kind": "adapter", "from": ["lists"], "rank": 2},
+    },
 }
 #: The builders that draw from reservoirs of samples.
 RANDOM: dict[str, Any] = {
@@ -111,6 +115,8 @@ def test_random_crashes_change_nothing(
         assert same_states(mine.judges(), theirs.judges())
         assert same_states(mine.segments(), theirs.segments())
     assert any(agent.judges() for agent in calm)
+    judged = [state for agent in calm for state in agent.judges().values()]
+    assert any(state.get("lists.events") for state in judged) == (kind == "joining")
     refused = [letters(some) for some in (log, calm_log)]
     assert refused[0] == refused[1]
     assert bool(refused[0]) == (kind == "joining")
