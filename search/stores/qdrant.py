@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -35,6 +36,10 @@ from kinstream.streams.secrets import hide
 _DISTANCES: Final = {COSINE: models.Distance.COSINE, INNER: models.Distance.DOT}
 #: Ports that a URL without one means.
 _PORTS: Final = {"http": 6333, "https": 443}
+#: Names and addresses of hosts.
+_HOST: Final = re.compile(r"[\w.:%-]+")
+#: What is meant as a server, although a folder can have such a name.
+_HOST_AND_PORT: Final = re.compile(r":\d+/?$")
 #: What tells a folder of the local mode from any other.
 _META: Final = "meta.json"
 
@@ -210,15 +215,19 @@ def server_of(connection: str) -> SplitResult | None:
     SettingsError : it is neither; the message does not quote it, as it may hold a key.
     """
     if "://" not in connection:
-        if os.path.isdir(connection) or connection.startswith(("/", "./", "../")):
+        named = os.path.isdir(connection) and not _HOST_AND_PORT.search(connection)
+        if named or connection.startswith(("/", "./", "../")):
             return None
         raise SettingsError(
             "connection: neither the URL of a server, such as http://HOST:6333, nor a folder: write ./FOLDER"
         )
     try:
-        parts = urlsplit(connection)
-        if parts.scheme in _PORTS and parts.hostname and parts.port != 0:
-            return parts
+        parts = urlsplit(connection.strip())
+        host = _HOST.fullmatch(parts.hostname or "")
+        if parts.scheme in _PORTS and host and parts.port != 0 and not parts.query and not parts.fragment:
+            if parts.username and not parts.password:
+                raise SettingsError("connection: a key is written as the password: https://:KEY@HOST:PORT")
+            return parts._replace(path=parts.path.rstrip("/"))
     except ValueError:
         pass
     raise SettingsError("connection: not the URL of a server: write http://HOST:PORT or https://HOST:PORT")

@@ -57,6 +57,7 @@ def key(path: str) -> dict[str, Any]:
         ("https://cloud.example.org", "https://cloud.example.org:443"),
         ("https://:key@cloud.example.org", "https://cloud.example.org:443"),
         ("https://cloud.example.org/store", "https://cloud.example.org:443/store"),
+        ("https://cloud.example.org/store/", "https://cloud.example.org:443/store"),
         ("HTTPS://cloud.example.org", "https://cloud.example.org:443"),
         ("https://[::1]", "https://[::1]:443"),
         ("https://cloud.example.org:6333", "https://cloud.example.org:6333"),
@@ -86,6 +87,11 @@ def test_a_url_without_a_port_means_that_of_its_scheme(connection: str, address:
         "http://:6333",
         "http://qdrant:port",
         "http://qdrant:99999",
+        "http://qdrant 1:6333",
+        "http://qdrant,other:6333",
+        "https://secret-key@qdrant:6333",
+        "https://qdrant:6333?api_key=secret-key",
+        "https://qdrant:6333#docs",
         "data",
         ":memory:",
         "",
@@ -100,6 +106,19 @@ def test_what_is_neither_a_url_nor_a_folder_is_refused_and_makes_no_folder(
             make()
         assert "secret-key" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["qdrant:6333", "[::1]:6333"])
+def test_a_host_with_a_port_is_no_folder_even_if_there_is_one(
+    name: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client makes a folder of any name: one of an earlier version may still be there."""
+    monkeypatch.chdir(os.path.dirname(folder))
+    os.rename(folder, name)
+    for make in (lambda: store(name), lambda: QdrantWriter(name, "docs")):
+        with pytest.raises(SettingsError, match="connection"):
+            make()
+    assert store(f"./{name}").check() == 3
 
 
 def test_a_folder_that_is_read_is_not_made(tmp_path: Path) -> None:
