@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 from kinstream.producers.files.numbers import is_list, is_number
 from kinstream.producers.files.refusals import refuse_twice
 from kinstream.producers.files.text import check_columns
+from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
+#: Values of all columns that are read at once, if a row has fewer.
+_BATCH_VALUES: Final = 2**24
 #: Largest size of the columns read from one row group, by the file's metadata.
 MAX_GROUP_BYTES: Final = 4 * 2**30
 
@@ -53,15 +56,17 @@ class ParquetFile:
         file = self._file()
         groups: list[int] = []
         skip = first
+        wanted = frozenset(columns)
         for group in range(file.num_row_groups):
-            self._check_size(file.metadata.row_group(group), columns, group)
+            self._check_size(file.metadata.row_group(group), wanted, group)
             rows = file.metadata.row_group(group).num_rows
             if not groups and skip >= rows:
                 skip -= rows
             else:
                 groups.append(group)
         row = first
-        parts = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=list(columns))
+        rows = max(1, min(BATCH_ROWS, _BATCH_VALUES // max(1, len(columns))))
+        parts = file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns))
         while True:
             try:
                 part = next(parts, None)
@@ -75,7 +80,7 @@ class ParquetFile:
                 yield check_columns(left.select(list(columns)), str(self.path), row)
                 row += left.num_rows
 
-    def _check_size(self, group: Any, columns: Sequence[str], number: int) -> None:
+    def _check_size(self, group: Any, columns: frozenset[str], number: int) -> None:
         size = 0
         for at in range(group.num_columns):
             column = group.column(at)
@@ -87,6 +92,10 @@ class ParquetFile:
                 f"{self.path}: row group {number} takes {size / 2**30:.1f} GiB in memory; the limit is "
                 f"{MAX_GROUP_BYTES // 2**30} GiB. Write the file with smaller row groups"
             )
+        try:
+            ask(size)
+        except MemoryError as error:
+            raise SourceError(f"{self.path}: row group {number}: {error}") from error
 
 
 def _indexes(schema: pa.Schema) -> tuple[str, ...]:
