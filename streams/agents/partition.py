@@ -19,8 +19,16 @@ from kinstream.streams.agents.traces import PartitionTraces
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import LONG_BYTES, CheckpointStore, DataFile, LastRecord, Manifest
-from kinstream.streams.compute.memory import LARGE, memory_left, written
+from kinstream.streams.compute.memory import (
+    LARGE,
+    Pressure,
+    memory_left,
+    memory_limit,
+    memory_scarce,
+    written,
+)
 from kinstream.streams.errors import (
+    CheckpointError,
     GenerationMismatch,
     LogGap,
     MemoryShort,
@@ -69,8 +77,8 @@ class PartitionRunner:
     deadline_seconds : for confirming outputs before a checkpoint.
     inherited : checkpoints of the generation that this one continues.
     begun : the generation began with a checkpoint, so a partition without one is an error.
-    max_resident_bytes : above this size, spaces unchanged since the last checkpoint are dropped from memory and read
-        from their files.
+    max_resident_bytes : above this size, or half of the memory of this process, spaces unchanged since the last
+        checkpoint are dropped from memory and read from their files.
     spans : receives the spans of traced messages; None if this process exports none.
     """
 
@@ -99,7 +107,8 @@ class PartitionRunner:
         self._inherited = inherited
         self._begun = begun
         self._deadline_seconds = deadline_seconds
-        self._max_resident_bytes = max_resident_bytes
+        self._max_resident_bytes = min(max_resident_bytes, memory_limit() // 2)
+        self._pressure = Pressure(clock)
         self._clock = clock
         self._files: dict[str, DataFile] = {}
         self._segments: dict[str, dict[str, DataFile]] = {}
@@ -121,20 +130,31 @@ class PartitionRunner:
         return self._load(self._files[name])
 
     def _check_memory(self, spaces: Iterable[str]) -> None:
-        """Refuse spaces that this process could not load: beside the state, a file lies in memory twice meanwhile."""
+        """Refuse spaces that this process could not load: beside the state, a file lies in memory twice meanwhile.
+
+        Others are left in their files for it. Those that no file holds whole have to be written first; a restart reads
+        again what they have learned since.
+        """
         wanted = {
             name: self._size(name) + 2 * max(file.size for file in self._files_of(name)) for name in spaces
         }
         name = max(wanted, key=wanted.__getitem__, default="")
-        if not name or wanted[name] < LARGE:
+        if not name or wanted[name] < LARGE or wanted[name] <= memory_left():
             return
+        for other in self.machine.resident():
+            self.machine.evict(other)
         left = memory_left()
         if wanted[name] > left:
             place = self.machine.place
-            raise MemoryShort(
+            text = (
                 f"{place.topic} partition {place.partition}: space {name!r} takes {written(wanted[name])} while its "
                 f"checkpoint of {written(self._size(name))} is read, and this process may take {written(left)} more"
             )
+            if self.machine.resident():
+                raise CheckpointError(
+                    f"{text}: other spaces have taken it; a restart leaves them in their files"
+                )
+            raise MemoryShort(text)
 
     def _load_segment(self, name: str, segment: str) -> State:
         return self._load(self._segments[name][segment])
@@ -222,7 +242,7 @@ class PartitionRunner:
     # ---- working ------------------------------------------------------------------------------------------------
 
     def work(self, messages: Iterable[Message]) -> None:
-        """Apply messages in order and send their outputs.
+        """Apply messages in order and send their outputs. If memory becomes scarce, a checkpoint is written meanwhile.
 
         Raises
         ------
@@ -236,6 +256,8 @@ class PartitionRunner:
                 outputs = self._step(message)
                 self.in_flight = None
                 self._send_all(outputs)
+                if self._pressure.felt():
+                    self.checkpoint()
             self._send_all(self.machine.flush())
         except (RecordsMissed, OutsideUnavailable):
             self.in_flight = None
@@ -365,8 +387,10 @@ class PartitionRunner:
     def _evict(self) -> None:
         resident = self.machine.resident()
         size = sum(self._size(name) for name in resident)
+        scarce = memory_scarce()
         for name in resident:
-            if size <= self._max_resident_bytes:
-                break
-            size -= self._size(name)
-            self.machine.evict(name)
+            if size > self._max_resident_bytes or (scarce and self._size(name) >= LARGE):
+                size -= self._size(name)
+                self.machine.evict(name)
+                scarce = scarce and memory_scarce()
+        self._pressure.relieved()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kinstream.streams.agents.space import (
     Core,
@@ -130,14 +130,9 @@ class PartitionSpaces(ABC):
 
     # ---- for a checkpoint ---------------------------------------------------------------------------------------
 
-    def space_states(self) -> dict[str, State]:
-        """The spaces changed since the last call of `settled`."""
-        states = {}
-        for name in sorted(self.changed):
-            space = self._spaces[name]
-            if space is not None:
-                states[name] = space.state()
-        return states
+    def space_states(self) -> Mapping[str, State]:
+        """The spaces changed since the last call of `settled`, each copied when it is taken: one at a time."""
+        return _States(self._spaces, sorted(self.changed))
 
     def segments(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Names of the segments that these spaces need; spaces that are out of memory have none here."""
@@ -167,3 +162,19 @@ class PartitionSpaces(ABC):
     def settled(self) -> None:
         """Note that a checkpoint holds all changes."""
         self.changed.clear()
+
+
+class _States(Mapping[str, State]):
+    """States of named spaces."""
+
+    def __init__(self, spaces: Mapping[str, Space | None], names: Sequence[str]) -> None:
+        self._changed = {name: space for name in names if (space := spaces[name]) is not None}
+
+    def __getitem__(self, name: str) -> State:
+        return self._changed[name].state()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._changed)

@@ -17,6 +17,7 @@ from typing import Final
 
 from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Damaged, Files, digest_of, nothing
 from kinstream.streams.checkpoints.temporary_files import PREFIX, Writing, sweep
+from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import CheckpointError
 
 #: Permissions of what is written, less those that the process takes away (umask): owner and group.
@@ -44,6 +45,8 @@ class LocalFiles(Files):
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with self._reported("read", name, OSError), _regular(self._path(name)) as file:
             size = os.fstat(file.fileno()).st_size
+            if size <= limit:
+                ask(size)
             data = b"" if size > limit else file.read(size + 1)
         if max(size, len(data)) > limit:
             raise self._too_large(name, limit)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Files, digest_of, nothing
+from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import CheckpointError
 
 #: Objects above this size are digested as a stream.
@@ -26,6 +27,10 @@ class ObjectFiles(Files):
         self._folder = folder
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        if limit > MAX_FILE_BYTES:
+            with self._reported("read", name, Exception):
+                size = int(self._system.size(self._path(name)) or 0)
+            ask(min(size, limit))
         with self._reported("read", name, Exception):
             data = bytes(self._system.cat_file(self._path(name), start=0, end=limit + 1))
         if len(data) > limit:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,16 +24,26 @@ _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes", "memory.limit_in
 LARGE: Final = 2**20
 
 
-class _Limit(NamedTuple):
-    """A limit in bytes, and the column of /proc/self/statm with the pages that count towards it."""
-
-    size: int
-    column: int
-
-
+#: Columns of /proc/self/statm.
 _ADDRESSES: Final = 0
 _RESIDENT: Final = 1
 _DATA: Final = 5
+#: Files with what the processes of a group have taken, of both versions, and what memory of files is called in its
+#: statistics, which the kernel takes back when it needs it.
+_USAGES: Final = ("memory.current", "memory.usage_in_bytes")
+_FILES: Final = frozenset({"inactive_file", "active_file"})
+#: Memory is scarce if less than this share of it is left: a checkpoint makes copies of a space.
+_SCARCE: Final = 3 / 8
+#: What is worth a checkpoint for giving it back, as a share of the memory.
+_WORTH: Final = 1 / 16
+_LOOK_SECONDS: Final = 0.01
+
+
+class _Limit(NamedTuple):
+    """A limit in bytes, and what counts towards it now."""
+
+    size: int
+    taken: Callable[[], int]
 
 
 @cache
@@ -43,13 +53,39 @@ def memory_limit() -> int:
 
 
 def memory_left() -> int:
-    """Bytes that this process may still take: of each limit, less what it has taken."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    try:
-        taken = [page * int(text) for text in Path("/proc/self/statm").read_text(encoding="ascii").split()]
-    except OSError:
-        return memory_limit()
-    return max(0, min(limit.size - taken[limit.column] for limit in _limits()))
+    """Bytes that this process may still take: of each limit, less what has been taken of it, also by others."""
+    return max(0, min(limit.size - limit.taken() for limit in _limits()))
+
+
+def memory_scarce() -> bool:
+    """Whether what may be dropped should be."""
+    return memory_left() < _SCARCE * memory_limit()
+
+
+class Pressure:
+    """Tells when memory has to be given back: it is scarce, and much was taken since it was last given back.
+
+    Parameters
+    ----------
+    clock : monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._looked = clock()
+        self._left = memory_left()
+
+    def felt(self) -> bool:
+        """Whether it is so now. It is looked at a hundred times in a second."""
+        now = self._clock()
+        if now - self._looked < _LOOK_SECONDS:
+            return False
+        self._looked = now
+        return memory_scarce() and self._left - memory_left() >= _WORTH * memory_limit()
+
+    def relieved(self) -> None:
+        """Note that what could be given back has been."""
+        self._left = memory_left()
 
 
 def ask(size: int) -> None:
@@ -104,17 +140,60 @@ def written(size: float) -> str:
 
 
 def _limits() -> Iterator[_Limit]:
-    yield _Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _RESIDENT)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield _Limit(machine, partial(_taken_of_the_machine, machine))
     for kind, column in ((resource.RLIMIT_AS, _ADDRESSES), (resource.RLIMIT_DATA, _DATA)):
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
-            yield _Limit(soft, column)
-    for folder in _groups():
+            yield _Limit(soft, partial(_own, column))
+    yield from _limits_of_groups(machine)
+
+
+@cache
+def _limits_of_groups(machine: int) -> tuple[_Limit, ...]:
+    """Those below the memory of the machine."""
+    found = []
+    for folder in dict.fromkeys(_groups()):
         for name in _LIMITS:
             try:
-                yield _Limit(int((folder / name).read_text(encoding="ascii")), _RESIDENT)
+                size = int((folder / name).read_text(encoding="ascii"))
             except (OSError, ValueError):
                 continue  # there is no such file, or "max" in it
+            if size < machine:
+                found.append(_Limit(size, partial(_taken_of_the_group, (folder / name).parent)))
+    return tuple(found)
+
+
+def _own(column: int) -> int:
+    """Bytes of this process, by a column of its statistics."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[column]
+    except OSError:
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * int(pages)
+
+
+def _taken_of_the_machine(size: int) -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return size - next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return _own(_RESIDENT)
+
+
+def _taken_of_the_group(folder: Path) -> int:
+    """Bytes of all processes of a group, less what the kernel would take back."""
+    for name in _USAGES:
+        try:
+            usage = int((folder / name).read_text(encoding="ascii"))
+            pairs = (
+                line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+            )
+            counts = {name.removeprefix("total_"): int(size) for name, size in pairs}
+        except (OSError, ValueError):
+            continue
+        return max(0, usage - sum(counts.get(name, 0) for name in _FILES))
+    return _own(_RESIDENT)
 
 
 def _groups() -> Iterator[Path]:

@@ -18,6 +18,7 @@ from kinstream.streams.agents.space_facts import SpaceFacts, announced_version, 
 from kinstream.streams.checkpoints.files import MAX_STATE_BYTES, Damaged, Missing
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.names import file_name
+from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
 from kinstream.streams.operations.checkpoints import Agent, Seen, agents, birth_of, checkpoints, folder_of
 from kinstream.streams.records.codec.every_kind import decode
@@ -288,11 +289,13 @@ def _fetched(location: str, own: str) -> bytes:
         if isinstance(system, LocalFileSystem):
             folder, name = os.path.split(path)
             return LocalFiles(folder).read(name, MAX_STATE_BYTES)
-        if (system.size(path) or 0) > MAX_STATE_BYTES:
+        size = system.size(path) or 0
+        if size > MAX_STATE_BYTES:
             raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+        ask(size)
         with system.open(path, "rb") as file:
             data = bytes(file.read(MAX_STATE_BYTES + 1))
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except FileNotFoundError as error:
         raise Missing(

@@ -6,19 +6,26 @@ import asyncio
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from kinstream.streams.agents import partition
+from kinstream.streams.agents.space import Space
 from kinstream.streams.checkpoints import state_bytes, store
+from kinstream.streams.checkpoints.files import MAX_STATE_BYTES
+from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.compute import memory
 from kinstream.streams.errors import CheckpointError, MemoryShort
 from kinstream.streams.records.message import Message
-from tests.streams.growing import EVENTS, GrowingSystem, load
-from tests.streams.test_ending import Host, emit, owned_at, started
+from tests.streams.growing import EVENTS, SMALL, GrowingSystem, Worker, comparable, in_memory, load
+from tests.streams.test_ending import Host, emit, owned_at, spec_of, started
+from tests.support.pipeline import samples
 
+MB = 2**20
 #: Encodes and decodes a state with room for `argv[2]` more bytes of addresses.
 _LIMITED = """
 import resource, sys
@@ -53,11 +60,128 @@ def test_small_states_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_least_of_the_limits_counts_less_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = memory.memory_left()
+    # Of this process alone: the others of the machine take and leave memory meanwhile.
+    before = memory._own(memory._RESIDENT)
     held = np.ones(8 * 2**20)
-    assert before - memory.memory_left() > held.nbytes // 2
-    monkeypatch.setattr(memory, "_limits", lambda: iter([memory._Limit(10, memory._RESIDENT)]))
+    assert memory._own(memory._RESIDENT) - before > held.nbytes // 2
+    limits = [memory._Limit(30, lambda: 10), memory._Limit(25, lambda: 1)]
+    monkeypatch.setattr(memory, "_limits", lambda: iter(limits))
+    assert memory.memory_left() == 20
+    monkeypatch.setattr(memory, "_limits", lambda: iter([memory._Limit(10, lambda: 11)]))
     assert memory.memory_left() == 0
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], int]]]:
+    """A process that may take 160 MiB. What it has taken is what the function in the list returns."""
+    held: list[Callable[[], int]] = [lambda: 0]
+    monkeypatch.setattr(memory, "_limits", lambda: iter([memory._Limit(160 * MB, lambda: held[0]())]))
+    monkeypatch.setattr(memory, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(partition, "LARGE", 0)
+    memory.memory_limit.cache_clear()
+    yield held
+    memory.memory_limit.cache_clear()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("application", ["builder-one-pass", "learner-opml"])
+def test_what_many_spaces_take_is_given_back_before_there_is_none(
+    application: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with in_memory():
+        first = GrowingSystem(tmp_path / "first", 1, **SMALL)
+        names = [f"space {number}" for number in range(13)]
+        for turn in ("one", "two"):
+            for name in names:
+                first.send(name, *samples(name, 1, load=turn, seed=len(turn)))
+        first.drain()
+        undisturbed = started(first, application).spaces()
+        assert len(undisturbed) == len(names)
+        held = request.getfixturevalue("taken")
+        worker = Worker(
+            GrowingSystem(tmp_path / "second", 1, log=first.log, **SMALL),
+            spec_of(first, application),
+            create=True,
+        )
+        machine = worker.runners[0].machine
+        most = 0
+
+        def residents() -> int:
+            nonlocal most
+            number = len(machine.resident())
+            most = max(most, number)
+            return 10 * MB * number
+
+        held[0] = residents
+        emit(worker)
+        # Ten leave three eighths.
+        assert most == 11
+        assert comparable(worker.spaces()) == comparable(undisturbed)
+
+
+def test_a_process_that_has_nothing_to_give_back_writes_no_checkpoints_for_it(
+    tmp_path: Path, taken: list[Callable[[], int]]
+) -> None:
+    with in_memory():
+        system = GrowingSystem(tmp_path / "checkpoints", 1, **SMALL)
+        load(system)
+        taken[0] = lambda: 150 * MB
+        worker = emit(Worker(system, spec_of(system, "builder-one-pass"), create=True))
+        assert worker.runners[0].manifest is None
+
+
+def test_a_checkpoint_copies_one_space_at_a_time(
+    system: GrowingSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(system, "more")
+    worker = emit(started(system))
+    copied: list[Space] = []
+    inner = Space.state
+
+    def state(self: Space) -> Any:
+        copied.append(self)
+        return inner(self)
+
+    monkeypatch.setattr(Space, "state", state)
+    states = worker.runners[0].machine.space_states()
+    assert states
+    assert not copied
+    assert states[next(iter(states))]
+    assert len(copied) == 1
+
+
+def test_spaces_that_files_hold_make_room_for_one_that_is_read(
+    system: GrowingSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "LARGE", 0)
+    worker = started(system)
+    runner = next(one for one in worker.runners.values() if len(one.machine) > 1)
+    first, second = list(runner.machine.names())[:2]
+    monkeypatch.setattr(partition, "memory_left", lambda: 0 if runner.machine.resident() else 2**30)
+    assert runner.machine.find(first) is not None
+    assert runner.machine.find(second) is not None
+    assert runner.machine.resident() == [second]
+    # What no file holds stays, and a restart reads it again.
+    runner.machine.open(second)
+    with pytest.raises(CheckpointError, match="other spaces have taken it"):
+        runner.machine.find(first)
+    assert runner.machine.resident() == [second]
+
+
+def test_a_file_is_read_only_if_there_is_memory_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 3 * memory.LARGE
+    (tmp_path / "file").write_bytes(bytes(size))
+    monkeypatch.setattr(memory, "memory_left", lambda: size)
+    url = f"memory://{tmp_path.name}"
+    open_files(url).write([("file", bytes(size))])
+    for files in (open_files(str(tmp_path)), open_files(url)):
+        assert len(files.read("file", MAX_STATE_BYTES)) == size
+    monkeypatch.setattr(memory, "memory_left", lambda: size - 1)
+    for files in (open_files(str(tmp_path)), open_files(url)):
+        with pytest.raises(MemoryError, match="3 MiB of memory are wanted"):
+            files.read("file", MAX_STATE_BYTES)
 
 
 def test_a_space_that_does_not_fit_is_refused_before_it_is_read(
