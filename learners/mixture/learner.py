@@ -22,7 +22,6 @@ from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, take
 from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.reach import FEW
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError
@@ -71,6 +70,8 @@ SAMPLED: Final = 96
 #: From so many features on, the metric is that of the learners, or of the heaviest un-learned part: the window has too
 #: few vectors to join more. Learners have a low rank then, and stand side by side.
 WIDE: Final = WINDOW
+#: Distinct vectors from which on the best scaling is told before the end of the warm-up.
+TOLD: Final = 16
 #: Weighings after which constraints are judged by the latest metric: as many, and each power of 2.
 LATEST: Final = 16
 
@@ -341,7 +342,7 @@ class Mixture(Composite):
 
     def _as_it_would_end(self) -> Mixture | None:
         """During the warm-up, what this would be if it ended now; None with too few vectors to tell a scale."""
-        if self._views or not len(self._first) or self._scales.seen < FEW:
+        if self._views or not len(self._first) or self._scales.seen < TOLD:
             return None
         if self._early is None:
             self._early = Mixture(self.rank, buffer=self.buffer, dtype=self.dtype, warm_up=self.warm_up)

@@ -20,7 +20,7 @@ Features = NDArray[np.float64]
 class Buffer:
     """Distinct vectors in the order in which constraints name them.
 
-    From 16 vectors on, it can tell which others are out of their reach (`kinstream.learners.shared.reach`); what it
+    From 8 vectors on, it can tell which others are out of their reach (`kinstream.learners.shared.reach`); what it
     takes for their scales is renewed whenever it holds twice as many. It keeps vectors out of reach as well, in case
     most turn out to be like them, but they are not among `rows`.
 

@@ -29,7 +29,7 @@ DIFFER, SHARE = 4, 0.1
 #: A scale is at least this share of the middle: a number that has hardly varied yet may become 0.
 LEAST: Final = 1e-3
 #: Vectors in which far values tell nothing yet.
-FEW: Final = 16
+FEW: Final = 8
 
 
 def scales_of(X: Features) -> tuple[Features, Features]:

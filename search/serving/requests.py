@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH
+from kinstream.streams.records.narrowing import lost, narrowed
 from kinstream.streams.records.values import Vectors
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
@@ -156,7 +157,7 @@ def checked(rows: list[list[float]], size: int | None, place: str, most: int, wh
 
     Raises
     ------
-    Refused : too many of them, another dimension, or a number that float32 does not hold.
+    Refused : too many of them, another dimension, or a number that float32 does not hold, or not well enough.
     """
     if len(rows) > most:
         raise Refused(422, Why.TOO_LARGE, f"{len(rows)} vectors; at most {most} in a request", place=place)
@@ -169,4 +170,6 @@ def checked(rows: list[list[float]], size: int | None, place: str, most: int, wh
     if large.any():
         row, column = np.argwhere(large)[0].tolist()
         raise Refused(422, Why.TOO_LARGE, f"above {MOST:g}", place=f"{place}[{row}][{column}]")
-    return table.astype(np.float32)
+    if (loss := lost(table)) is not None:
+        raise Refused(422, Why.INVALID, loss[1], place=f"{place}[][{loss[0]}]")
+    return narrowed(table)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 
 from kinstream.learners.kernels.ensembles import neighbours
 from kinstream.learners.mixture.joining import joined
@@ -21,6 +24,7 @@ from kinstream.learners.models.export import encode, export
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, ModelVersion, Table
+from kinstream.testing.learners import digest
 
 Matrix = NDArray[np.float64]
 
@@ -313,6 +317,40 @@ def test_a_metric_that_makes_all_vectors_one_is_wrong_about_every_triplet() -> N
     model._served = {part: 0.0 * matrix for part, matrix in model._served.items()}
     found = model.learn_triplets(*rows(10, 60).reshape(3, 20, 6))
     assert found.mistake.all()
+
+
+@pytest.mark.parametrize("passes", [1, 5])
+@pytest.mark.parametrize("n", [40, 100])
+def test_fewer_rows_than_the_scales_want_have_the_best_scaling_at_least(n: int, passes: int) -> None:
+    X, y = load_wine(return_X_y=True)
+    errors = []
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(len(X))
+        known, new = order[:n], order[n:]
+        model = MetricLearner("mixture", passes=passes)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            model.fit(X[known], y[known])
+        assert bool(warned) == (model.utilisation_ == 0.0) == (passes == 1)
+        z = StandardScaler().fit(X[known])
+        errors.append(
+            [
+                1.0 - KNeighborsClassifier(5).fit(apply(X[known]), y[known]).score(apply(X[new]), y[new])
+                for apply in (model.transform, z.transform)
+            ]
+        )
+    mine, scaled = np.mean(errors, axis=0)
+    assert mine < scaled + 0.02
+
+
+def test_a_small_set_is_learned_in_blocks_of_any_size_alike() -> None:
+    X = rows(18, 60)
+    index = np.random.default_rng(0).integers(0, 60, (300, 3))
+    whole, single = Mixture(dtype="float64"), Mixture(dtype="float64")
+    whole.learn_triplets(*X[index.T])
+    for t in range(300):
+        single.learn_triplets(*X[index[t : t + 1].T])
+    assert whole._views and digest(whole.state()) == digest(single.state())
 
 
 def lists_of(seed: int, count: int, d: int = 8) -> ConstraintBlock:

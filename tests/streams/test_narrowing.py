@@ -15,6 +15,8 @@ from kinstream.producers.files.numbers import Where, numbers
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.sources.values.convert import vector
 from kinstream.replay.evaluation.experiment.data import of_arrays
+from kinstream.search.serving.refusals import Refused
+from kinstream.search.serving.requests import checked
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError
 from kinstream.streams.records.codec.every_kind import decode_event
 from kinstream.streams.records.narrowing import lost, shift
@@ -40,6 +42,8 @@ def test_times_are_refused_wherever_numbers_come_in(unit: float) -> None:
         of_arrays("a", {"x": X}, y)  # type: ignore[dict-item]
     with pytest.raises(BadRecord, match=f"features: number 1: .*{sentence}"):
         vector([0.5, float(X[1, 1])], "features")
+    with pytest.raises(Refused, match=rf"{sentence}|above 1e\+15"):
+        checked(X[-1:].tolist(), 2, "vectors", 10, "the space")
     for rows in (1, 40):
         event: dict[str, Any] = {"kind": "samples", "space": "s", "vectors": X[-rows:].tolist()}
         with pytest.raises(BadRecord, match=f"number 1 of a row: .*{sentence}"):
