@@ -76,7 +76,7 @@ def queries(
     Examples:
       kinstream evaluate queries
       kinstream evaluate queries --from file:search.npz --learn-from labels --batch
-      kinstream evaluate queries --learner adapter --learner '{"kind": "adapter", "rank": 0}' --poisoned 0.2
+      kinstream evaluate queries --learner adapter --learner '{"kind": "adapter", "rank": 64}' --poisoned 0.2
     """
     from kinstream.cli.views.tables import echo_table
     from kinstream.producers.simulated.searchers import Searchers
