@@ -106,7 +106,7 @@ def test_held_out_lists_are_judged_by_what_was_learned_from_others() -> None:
     found: HeldOut | None = None
     for block in split(queries, items, 0, 800, 400).clicks(Searchers(), 4_000, 0):
         held = judge.rows(block)
-        if judge.watches(held):
+        if judge.watches(block, held):
             judge, found = judge.after(learner, block, held)
         learner.learn(block.take(~held))
     assert found is not None and found.events > 200 and not judge.worse
