@@ -5,7 +5,7 @@ A space is a corpus, a split into queries that are asked and never asked, people
 truth is NDCG@10 of the queries never asked, the learned ranking against the un-learned one; what is judged is what the
 learner agent publishes at that moment. Learners and people are good and bad: steps from .08 to 1, no pull, a full
 matrix, labels before the clicks, learners of triplets that read ranked lists as if they were fair; 2, 5 and 15 % wrong
-clicks, and a fifth of the lists of 20 accounts that click what is wrong. See judged_lists.md for what came out.
+clicks, and a fifth of the lists of 20 accounts that click what is wrong. What came out is in judged_lists.md.
 
 Example: python -m benchmarks.studies.judged_lists scientific packages
 """

@@ -11,35 +11,34 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 
 pytestmark = pytest.mark.long
 
-#: Learners that help, and learners that do harm.
-SPACES = [
-    (name, people, seed)
-    for name in ("default", "rank 64, step 1", "opml", "random")
-    for people in ("2 % wrong", "15 % wrong", "poisoned")
-    for seed in range(2)
+NAMES = ("default", "rank 64, step 1", "opml", "random")
+#: How much of four directions queries lack: with much of it, learners help, and with little, most of them do harm.
+#: Where much is to be gained from below the list and many click at random, good models look bad: see docs/learning.md.
+SPACES = [(1.6, name, "2 % wrong") for name in NAMES] + [
+    (0.7, name, people) for name in NAMES for people in ("2 % wrong", "15 % wrong", "poisoned")
 ]
 
 
-def corpus(seed: int, n: int = 1_200, d: int = 24) -> Corpus:
-    """Items in topics, and queries near them that lack two directions."""
+def corpus(seed: int, missing: float, n: int = 1_200, d: int = 24) -> Corpus:
+    """Items in topics, and queries near them that have lost a part of four directions."""
     draw = np.random.default_rng(seed)
     topics = draw.normal(size=(60, d))
     items = topics[draw.integers(60, size=n)] + 0.7 * draw.normal(size=(n, d))
     lost = np.linalg.qr(draw.normal(size=(d, 4)))[0]
-    queries = items - 1.6 * (items @ lost) @ lost.T + 0.35 * draw.normal(size=(n, d))
+    queries = items - missing * (items @ lost) @ lost.T + 0.3 * draw.normal(size=(n, d))
     queries, items = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (queries, items))
     return Corpus("made", queries.astype(np.float32), items.astype(np.float32))
 
 
-def looks(name: str, people: str, seed: int) -> list[Found]:
+def looks(missing: float, name: str, people: str) -> list[Found]:
     with one_blas_thread():
-        return list(space(corpus(seed), name, people, (1_000, 3_000), seed))
+        return list(space(corpus(1, missing), name, people, (1_000, 3_000), 1))
 
 
 def test_the_sign_is_right_and_never_significantly_wrong() -> None:
     found = [one for some in SPACES for one in looks(*some)]
     told = [one for one in found if one.judged is not None and abs(one.truth) > 0.02]
-    assert len(told) > 25
+    assert len(told) > 15
     assert {one.truth > 0.0 for one in told} == {True, False}
     assert sum(one.right for one in told) >= 0.95 * len(told), [one for one in told if not one.right]
     assert not [one for one in told if one.significantly_wrong]
