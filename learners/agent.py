@@ -22,6 +22,7 @@ from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
 from kinstream.learners.warm_up import warm_up
 from kinstream.processors import registry as builders
+from kinstream.processors.shared.base import FromLists
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
@@ -34,6 +35,7 @@ from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import (
+    LIST_RULE,
     Action,
     ConstraintBlock,
     Control,
@@ -46,6 +48,8 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 
 _LOG: Final = logging.getLogger(__name__)
+#: The kind that learns nothing.
+UNLEARNED: Final = "euclidean"
 _NO_RULES: Final[NDArray[np.uint8]] = np.empty(0, np.uint8)
 
 
@@ -64,6 +68,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         )
     arguments = section.arguments()
     learner = create(section.kind, **arguments)
+    _check_lists(settings, name, learner)
     _check_kinds(settings, name, learner)
     if section.publish_updates and as_stepped(learner) is None:
         raise SettingsError(
@@ -119,6 +124,39 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         warm_up=compile_kernels,
         also_writes=("models", "updates") if section.publish_updates else ("models",),
     )
+
+
+def _check_lists(settings: Settings, name: str, learner: Learner) -> None:
+    """Refuse a learner that would take the order of ranked lists for what users want."""
+    section = settings.learners[name]
+    if section.unranked_lists or UNLEARNED in (section.kind, section.arguments().get("base")):
+        return
+    whole = getattr(learner, "lists", False)
+    for followed in section.follows:
+        builder = settings.builders[followed]
+        made = builders.create(builder.kind, **builder.arguments())
+        stated = getattr(made, "lists", None)
+        if stated is None or (whole and stated is FromLists.WHOLE):
+            continue
+        if stated is FromLists.WHOLE:
+            reason = (
+                "state whole lists, and this learner would take what users passed over for what is unwanted"
+            )
+        else:
+            reason = (
+                "compare items of one list. A list is ranked by the metric that is to be improved, so they show which "
+                "item stood where"
+            )
+        rules = ", ".join(getattr(made, "rules", ()))
+        whole_lists = (
+            "" if stated is FromLists.WHOLE else f' rules = ["{LIST_RULE}"] in [builders.{followed}]'
+        )
+        adapter = "" if whole else f' kind = "adapter" in [learners.{name}]'
+        raise SettingsError(
+            f"[learners.{name}] ({section.kind}) follows [builders.{followed}], whose rules ({rules}) {reason}: what "
+            f"is learned ranks worse than no learning. Set{whole_lists}{' and' if whole_lists and adapter else ''}"
+            f"{adapter}; where their order was random, or for research, unranked_lists = true in [learners.{name}]"
+        )
 
 
 def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:

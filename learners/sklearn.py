@@ -43,8 +43,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
 
     Parameters
     ----------
-    learner : kind of the learner, of `kinstream.learners.registry.names()`. A learner of several modalities gets these
-        features as its only one.
+    learner : kind of the learner, of `kinstream.learners.registry.names()`. The default takes features as they are;
+        most others need a scaler. A learner of several modalities gets these features as its only one.
     constraints : kind of the builder, of `CONSTRAINTS`. All learners learn from triplets, not all from pairs.
     seed : of all random choices, the builder's and the learner's.
     n_neighbors : rows that vote in `predict`; all rows if there are fewer.
@@ -77,20 +77,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import train_test_split
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from sklearn.pipeline import make_pipeline
     >>> from kinstream import MetricLearner
     >>> x, u, y, v = train_test_split(*load_iris(return_X_y=True), random_state=0)
-    >>> model = make_pipeline(StandardScaler(), MetricLearner("opml", learner_settings={"gamma": 0.01})).fit(x, y)
-    >>> model[-1].n_constraints_, model[:-1].transform(u).shape
-    (108, (38, 4))
+    >>> model = MetricLearner(passes=5).fit(x, y)
+    >>> model.transform(u).shape, bool(model.score(u, v) > 0.9)
+    ((38, 4), True)
     """
 
     n_constraints_: int
 
     def __init__(
         self,
-        learner: str = "opml",
+        learner: str = "mixture",
         constraints: str = "one-pass",
         *,
         seed: int = 0,

@@ -79,7 +79,8 @@ class LearnerSettings(Section):
 
     `held_out` is the share of events that are judged and never learned. `publish` decides whether models that are worse
     on them than the best un-learned metric are announced. `publish_updates` writes the change by each block to
-    `updates`. The last two do not shape outcomes, so generations do not depend on them.
+    `updates`. `unranked_lists` says that result lists were in an order without meaning, so that preferences within them
+    may be learned. The last three do not shape outcomes, so generations do not depend on them.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
@@ -89,6 +90,7 @@ class LearnerSettings(Section):
     held_out: float = Field(default=HELD_OUT, ge=0.0, lt=0.5)
     publish: Literal["better", "always"] = "better"
     publish_updates: bool = False
+    unranked_lists: bool = False
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})

@@ -15,14 +15,19 @@ SEARCH: Final = "search"
 
 
 @click.command()
-@click.argument("name", type=click.Choice([*DEMOS, SEARCH]), default="breast-cancer")
+@click.argument("name", type=click.Choice([*DEMOS, SEARCH]), default="columns")
 @click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
-@click.option("--rate", default=400.0, show_default=True, help="Rows per second; not of clicks and search.")
+@click.option(
+    "--rate",
+    default=800.0,
+    show_default=True,
+    help="Rows per second; not of clicks and search. [others: 400]",
+)
 @click.option(
     "--repeat",
-    default=6,
+    default=3,
     show_default=True,
-    help="Passes over the data; not of clicks and search. [digits: 3]",
+    help="Passes over the data; not of clicks and search. [breast-cancer: 6]",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Of the page of search; by default any."
@@ -31,7 +36,9 @@ SEARCH: Final = "search"
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
     """Learn on the embedded broker from data that ships with Python packages, and show the result.
 
-    breast-cancer and digits send labelled rows. clicks sends items, result lists and their clicks, but no labels.
+    columns, breast-cancer and digits send labelled rows. In columns, six of 40 say something of the class, and learning
+    beats every scaling; in breast-cancer a z-score has most of the gain; in digits there is little to win. clicks sends
+    items, result lists and their clicks, but no labels.
     search embeds the documentation of numpy, scipy and scikit-learn, and learns from clicks on search results and from
     labels; its page in the browser shows both rankings and takes clicks.
 

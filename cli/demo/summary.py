@@ -42,10 +42,14 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     counts = ("constraints", "utilised", "mistakes", "mistake rate")
     errors = [(row.name, error_text(row.error), *_cells(row.counts)) for row in result.rows]
     _print(title, ("metric", "5-NN error", *counts), errors, demo.caption)
-    found = {row.name: row.error for row in result.rows}
-    raw, learned = found.get(EUCLIDEAN), found.get(demo.learner)
-    if raw is not None and learned is not None:
-        click.echo(f"\nErrors: {raw:.1%} with the features as they are, {learned:.1%} with {demo.learner}\n")
+    found = {row.name: row.error for row in result.rows if row.error is not None}
+    without = {name: error for name, error in found.items() if name not in settings.learners}
+    if demo.learner in found:
+        best = min(without, key=lambda name: without[name])
+        click.echo(
+            f"\nErrors: {found[EUCLIDEAN]:.1%} with the features as they are, {without[best]:.1%} with the best of "
+            f"what needs no learning ({best}), {found[demo.learner]:.1%} with {demo.learner}\n"
+        )
     if demo.evidence:
         rules = [
             (row.name, rule, *_cells(counts))

@@ -30,6 +30,17 @@ kind = "mixture"
 from = ["{builder}"]
 # held_out = 0.02                       # share of the events that are judged and never learned
 """
+_CLICKS: Final = """\
+# Whole result lists. Send items first: kinstream produce items FILE --space NAME; then kinstream produce clicks
+[builders.clicks]
+kind = "clicks"
+rules = ["click-list"]                  # other rules take the order of your lists for what users want: docs/building.md
+
+# Maps queries, and leaves the items of your store as they are: docs/adapter.md.
+[learners.adapter]
+kind = "adapter"
+from = ["clicks"]
+"""
 #: The part of each sort of data.
 DATA: Final = {
     "labels": """\
@@ -39,13 +50,7 @@ kind = "one-pass"
 
 """
     + _MIXTURE.replace("{builder}", "one-pass"),
-    "clicks": """\
-# Preferences from clicks. Send items first: kinstream produce items FILE --space NAME; then kinstream produce clicks
-[builders.clicks]
-kind = "clicks"
-
-"""
-    + _MIXTURE.replace("{builder}", "clicks"),
+    "clicks": _CLICKS,
     "relations": """\
 # Pairs and triplets of all that follows from relations. Send items, then: kinstream produce relations FILE --space NAME
 [builders.closure]
@@ -53,17 +58,8 @@ kind = "closure"
 
 """
     + _MIXTURE.replace("{builder}", "closure"),
-    "embeddings": """\
-# Whole result lists. Send items first: kinstream produce items FILE --space NAME; then kinstream produce clicks
-[builders.clicks]
-kind = "clicks"
-rules = ["click-list"]
-
-# Maps queries, and leaves the items of your store as they are: docs/adapter.md.
-[learners.adapter]
-kind = "adapter"
-from = ["clicks"]
-
+    "embeddings": _CLICKS
+    + """
 # `kinstream gateway` maps queries and asks your store: docs/gateway.md.
 # [gateway.spaces.NAME]
 # learner = "adapter"

@@ -129,6 +129,7 @@ class Adapter(Bilinear):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
+    lists: ClassVar[bool] = True
     algorithm: ClassVar[str] = "adapter/2"
 
     def __init__(

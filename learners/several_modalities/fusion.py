@@ -123,6 +123,7 @@ class Fusion:
         self.scaler: str = getattr(first, "scaler", None) or "none"
         self.warm_up: int = getattr(first, "warm_up", WARM_UP)
         self._accepts, self._form = first.accepts, first.form
+        self.lists: bool = getattr(first, "lists", False)
         self._algorithm = f"fusion-{how}-{first.algorithm.replace('/', '-')}/1"
         self._modalities: Modalities | None = None
         self._learners: list[Any] = []

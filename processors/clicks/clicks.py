@@ -27,7 +27,7 @@ from kinstream.processors.clicks.lists import (
 )
 from kinstream.processors.clicks.packed import Found, Shown, packed
 from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.shared.base import MAX_BLOCK_BYTES, FromLists, Made, Origin, State
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.shared.draws import fractions, raw_draws
 from kinstream.processors.shared.packing import Packing, References
@@ -72,7 +72,7 @@ class Clicks:
     Parameters
     ----------
     rules : names in `RULES`, or "click-list". A preference that several rules state is emitted once, under the first of
-        them.
+        them. Preferences compare items of one list, so they say mostly where items stood if the list was ranked.
 
         - "click-skip-above": a clicked item over each unclicked one above it.
         - "last-click-skip-above": the same, only for the item clicked last (in time).
@@ -144,7 +144,7 @@ class Clicks:
     >>> from kinstream.processors.shared.base import Origin
     >>> from kinstream.processors.clicks.clicks import Clicks
     >>> from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
-    >>> builder = Clicks()
+    >>> builder = Clicks(["click-skip-above"])
     >>> items = ItemBlock("shop", ("tea", "cup", "hat"), (Table("x", np.eye(3, dtype=np.float32)),), time_ms=0)
     >>> builder.process(items, Origin(offset=0)).blocks
     []
@@ -156,13 +156,13 @@ class Clicks:
 
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
     #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
-    #: list has one spelling. Version 4 sends what was shown along with the constraints. The random draws are
-    #: those of version 1.
+    #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
+    #: rules are set. The random draws are those of version 1.
     algorithm: ClassVar[str] = "clicks/4"
 
     def __init__(
         self,
-        rules: Sequence[str] = ("click-skip-above",),
+        rules: Sequence[str] = (LIST_RULE,),
         min_dwell_ms: int = 0,
         vote_window_ms: int = _DAY_MS,
         support: int = 1,
@@ -203,7 +203,10 @@ class Clicks:
         if bias not in BIASES:
             raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
         if LIST_RULE in self.rules and bias in ("fair-pairs", "randomised"):
-            raise SettingsError(f"bias {bias} compares two items, and the rule {LIST_RULE} whole lists")
+            raise SettingsError(
+                f"bias {bias} compares two items, and the rule {LIST_RULE} whole lists: set rules, such as "
+                f'["{PREFERENCE_RULES[0]}"]'
+            )
         self.bias = bias
         self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
         self.max_weight = number("max_weight", max_weight, 1.0, 1e6)
@@ -251,6 +254,13 @@ class Clicks:
         if not self._preference_rules or self._lists_whole:
             return frozenset({Kind.PAIR})
         return frozenset({Kind.TRIPLET} | ({Kind.PAIR} if self._co_clicks is not None else set()))
+
+    @property
+    def lists(self) -> FromLists | None:
+        """What the constraints say of ranked lists; None for co-clicks alone."""
+        if self._lists_whole:
+            return FromLists.WHOLE
+        return FromLists.RANKED if self._preference_rules else None
 
     def counts(self) -> dict[str, int]:
         evicted = self._gate.evicted + self._votes.evicted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, Protocol, runtime_checkable
 
 from kinstream.streams.errors import BadRecord
@@ -38,6 +39,15 @@ class Made:
 
     blocks: list[ConstraintBlock] = field(default_factory=list)
     refused: list[BadRecord] = field(default_factory=list)
+
+
+class FromLists(StrEnum):
+    """What constraints from ranked lists say, as far as it decides who may learn from them."""
+
+    #: One item of a list over another one, as they were ranked: mostly, which of the two stood where.
+    RANKED = "ranked"
+    #: All that was read of a list, for learners that set it against the rest of the catalogue.
+    WHOLE = "whole"
 
 
 @runtime_checkable

@@ -110,7 +110,7 @@ def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["demo", "flowers"], "'flowers' is not one of 'breast-cancer', 'digits', 'clicks'"),
+        (["demo", "flowers"], "'flowers' is not one of 'columns', 'breast-cancer', 'digits', 'clicks'"),
         (["demo", "clicks", "--rate", "10"], "--rate: not for the demonstration clicks"),
         (["--set", "worker.http_port=1", "demo"], "does not accept --set"),
     ],

@@ -24,6 +24,10 @@ CONSTRAINTS = "kinstream.constraints"
 LETTERS = "kinstream.dead-letters"
 
 
+#: Rule of the paper; learners in these tests take triplets.
+RULES = ["click-skip-above"]
+
+
 def no_files(name: str) -> Any:
     raise AssertionError(f"space {name!r} is wanted from a file")
 
@@ -112,7 +116,8 @@ class Stream:
 
 def builder_stream(now_ms: int, kind: str = "clicks", **arguments: Any) -> Stream:
     """A builder called as its kind."""
-    settings = Settings.model_validate({"builders": {kind: {"kind": kind, **arguments}}})
+    preferences = {"rules": RULES} if kind == "clicks" else {}
+    settings = Settings.model_validate({"builders": {kind: {"kind": kind, **preferences, **arguments}}})
     return Stream(builder_spec(settings, kind), now_ms)
 
 
@@ -120,9 +125,16 @@ def learner_stream(now_ms: int, builder: str = "clicks", **arguments: Any) -> St
     """An OPML learner in the published unit that follows a builder and holds nothing out."""
     settings = Settings.model_validate(
         {
-            "builders": {builder: {"kind": builder}},
+            "builders": {builder: {"kind": builder, **({"rules": RULES} if builder == "clicks" else {})}},
             "learners": {
-                "opml": {"kind": "opml", "from": [builder], "unit": PUBLISHED, "held_out": 0.0, **arguments}
+                "opml": {
+                    "kind": "opml",
+                    "from": [builder],
+                    "unranked_lists": True,
+                    "unit": PUBLISHED,
+                    "held_out": 0.0,
+                    **arguments,
+                }
             },
         }
     )

@@ -53,6 +53,7 @@ kind = "closure"
 [learners.oasis]
 kind = "oasis"
 from = ["clicks"]
+unranked_lists = true
 
 [learners.lego]
 kind = "lego"
@@ -61,6 +62,7 @@ from = ["closure"]
 [learners.both]
 kind = "lego"
 from = ["clicks", "closure"]
+unranked_lists = true
 
 [checkpoints]
 interval_seconds = 1.0

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -224,9 +224,9 @@ def test_the_estimator_ends_in_the_bits_of_a_replay(
 
 def test_the_seed_is_the_builders_and_the_learners(data: Data) -> None:
     X, y = data
-    one, other = MetricLearner(seed=1).fit(X, y), MetricLearner(seed=2).fit(X, y)
+    one, other = MetricLearner("opml", seed=1).fit(X, y), MetricLearner("opml", seed=2).fit(X, y)
     assert not np.array_equal(one.transform(X), other.transform(X))
-    built = MetricLearner(seed=1, builder_settings={"seed": 2}).fit(X, y)
+    built = MetricLearner("opml", seed=1, builder_settings={"seed": 2}).fit(X, y)
     assert np.array_equal(built.transform(X), other.transform(X))
     official: dict[str, Any] = {"builder_settings": {"negatives": "official"}}
     first = MetricLearner("oahu", seed=1, **official).fit(X, y)
@@ -250,7 +250,7 @@ def test_one_pass_pairs_that_a_learner_cannot_use_are_counted_as_the_agent_count
 def test_a_search_over_a_pipeline_before_a_vote_of_neighbours() -> None:
     X, y = load_iris(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
-    steps = [("scale", StandardScaler()), ("metric", MetricLearner()), ("vote", KNeighborsClassifier())]
+    steps = [("scale", StandardScaler()), ("metric", MetricLearner("opml")), ("vote", KNeighborsClassifier())]
     grid = [
         {"metric__learner": ["opml", "rdml"], "vote__n_neighbors": [1, 5]},
         {"metric__learner_settings": [{"gamma": 1e-4}, {"gamma": 1e-2}], "metric__passes": [3]},
@@ -259,6 +259,16 @@ def test_a_search_over_a_pipeline_before_a_vote_of_neighbours() -> None:
     assert len(found.cv_results_["params"]) == 6
     assert found.best_score_ > 0.93
     assert found.score(X, y) > 0.93
+
+
+def test_without_arguments_it_takes_features_as_they_are() -> None:
+    """Wine: columns from 1 to 1,680, and a fifth of the rows or more are wrong on them as they are."""
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    a, b = order[:120], order[120:]
+    assert KNeighborsClassifier(5).fit(X[a], y[a]).score(X[b], y[b]) < 0.8
+    assert MetricLearner(passes=5).fit(X[a], y[a]).score(X[b], y[b]) > 0.93
+    assert MetricLearner().learner == "mixture"
 
 
 def test_names_go_in_and_out(data: Data) -> None:
@@ -347,11 +357,11 @@ def test_rows_of_which_no_constraint_comes_are_told() -> None:
     ("settings", "said"),
     [
         ({"learner": "omlp"}, "no learner is called 'omlp'"),
-        ({"learner_settings": {"gama": 1.0}}, "opml has no setting gama"),
-        ({"learner_settings": {"gamma": -1.0}}, "gamma"),
+        ({"learner": "opml", "learner_settings": {"gama": 1.0}}, "opml has no setting gama"),
+        ({"learner": "opml", "learner_settings": {"gamma": -1.0}}, "gamma"),
         ({"builder_settings": {"per_sample": 2}}, "one-pass has no setting per_sample"),
         ({"constraints": "clicks"}, "constraints must be one of adjacent-pairs, one-pass"),
-        ({"constraints": "adjacent-pairs"}, "opml learns from triplets, and adjacent-pairs makes pairs"),
+        ({"constraints": "adjacent-pairs"}, "mixture learns from triplets, and adjacent-pairs makes pairs"),
         ({"seed": -1}, "seed"),
         ({"passes": 0}, "passes must be a whole number of at least 1, not 0"),
         ({"block_rows": 2.5}, "block_rows must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -128,6 +129,11 @@ def rows_of(blocks: Iterable[ConstraintBlock]) -> list[tuple[str, float, tuple[s
 def told(made: Made) -> list[tuple[str, ...]]:
     """Only the names of the constraints."""
     return [names for _, _, names in rows_of(made.blocks)]
+
+
+def preferring(**settings: Any) -> Clicks:
+    """A builder of preferences: each clicked item over those above it."""
+    return Clicks(**{"rules": ["click-skip-above"], **settings})
 
 
 def with_items(builder: Clicks, names: str = "i0 i1 i2 i3 i4 i5 i6 i7 i8 i9") -> Clicks:

@@ -10,7 +10,7 @@ from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import decode_constraints, encode
 from kinstream.streams.records.values import LIST_RULE, ConstraintBlock, Kind
-from tests.processors.click_samples import NOW, block_of, shown, with_items
+from tests.processors.click_samples import NOW, block_of, preferring, shown, with_items
 
 LIST = "i1 i2 i3 i4 i5"
 
@@ -52,7 +52,7 @@ def test_a_list_is_an_event_of_what_was_clicked_and_what_was_passed_over() -> No
 
 
 def test_a_click_on_the_first_item_is_lost_by_the_other_rules() -> None:
-    builder = with_items(Clicks())
+    builder = with_items(preferring())
     assert not builder.process(shown("l", LIST, at_once("i1")), Origin(offset=1, append_ms=NOW)).blocks
     assert read(lists("i1")) == [(1, "i1", 1)]
 

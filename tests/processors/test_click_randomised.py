@@ -18,7 +18,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import LIST_RULE, Click
-from tests.processors.click_samples import NOW, block_of, rows_of, shown, told, with_items
+from tests.processors.click_samples import NOW, block_of, preferring, rows_of, shown, told, with_items
 from tests.search.gates import KEYS, drafted, respelled
 
 RANKING = ("i1", "i2", "i3", "i4", "i5")
@@ -26,7 +26,7 @@ SPACE = shown("a", RANKING).space
 
 
 def ready(**settings: object) -> Clicks:
-    return with_items(Clicks(**{"bias": "randomised", **settings}))  # type: ignore[arg-type]
+    return with_items(preferring(**{"bias": "randomised", **settings}))
 
 
 def drawn(nonce: int, kind: DrawKind = DrawKind.FAIR_PAIRS, space: str = SPACE) -> Shown:
@@ -55,7 +55,7 @@ def test_other_spellings_of_an_id_are_no_further_lists(prefix: str, bias: str) -
         for text in respelled(list_id, prefix)
         if text.isascii() and "%" not in text and prefix * 2 not in text
     )
-    builder = with_items(Clicks(bias=bias))
+    builder = with_items(preferring(bias=bias))
     for offset, text in enumerate((list_id, *others), 10):
         made = told(
             builder.process(shown(text, RANKING, [("i3", 1)], user="u"), Origin(offset, append_ms=NOW))
@@ -125,7 +125,7 @@ def test_preferences_of_fair_pairs_are_unbiased_and_naive_ones_are_not() -> None
     """
     relevance = dict(zip(RANKING, (0.5, 0.5, 0.2, 0.6, 0.6), strict=True))
     count, draw = 12_000, np.random.default_rng(3)
-    naive, fair = with_items(Clicks(vote_window_ms=0)), ready(vote_window_ms=0)
+    naive, fair = with_items(preferring(vote_window_ms=0)), ready(vote_window_ms=0)
     totals: dict[str, Counter[tuple[str, str]]] = {"naive": Counter(), "fair": Counter()}
     lists: dict[str, list[Click]] = {"naive": [], "fair": []}
     for nonce in range(count):

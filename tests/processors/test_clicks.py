@@ -33,7 +33,17 @@ from kinstream.streams.records.values import (
     Table,
 )
 from tests.docs.pages import ROOT
-from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, vector, with_items
+from tests.processors.click_samples import (
+    NOW,
+    block_of,
+    items,
+    preferring,
+    rows_of,
+    shown,
+    told,
+    vector,
+    with_items,
+)
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -41,7 +51,7 @@ LIST = "i1 i2 i3 i4 i5"
 
 
 def ready(**settings: Any) -> Clicks:
-    return with_items(Clicks(**settings))
+    return with_items(preferring(**settings))
 
 
 def give(builder: Clicks, *clicks: Click, **origin: Any) -> list[tuple[str, ...]]:
@@ -235,7 +245,7 @@ def test_items_of_another_dimension_are_refused() -> None:
         builder.process(wide, Origin(1))
     assert to_bytes(builder.state()) == before
     with pytest.raises(BadRecord, match="too-large"):
-        Clicks(max_bytes=1024).process(
+        preferring(max_bytes=1024).process(
             replace(items(["i1"]), tables=(Table("x", np.ones((1, 300), np.float32)),)), Origin(1)
         )
 
@@ -256,7 +266,7 @@ def test_refusals_of_many_rows_are_split_and_stay_short() -> None:
 
 
 def test_an_unknown_item_is_redriven_after_it_came_and_everything_counts_once() -> None:
-    builder = with_items(Clicks(), "i0 i1 i3")
+    builder = with_items(preferring(), "i0 i1 i3")
     click = shown("a", "i1 i2 i3 i4", [("i3", 1)], user="ann", session="s")
     made = builder.process(click, Origin(1, NOW))
     assert told(made) == [("i0", "i3", "i1")]
@@ -272,7 +282,7 @@ def test_an_unknown_item_is_redriven_after_it_came_and_everything_counts_once() 
 
 
 def test_a_redriven_item_that_is_still_unknown_is_refused_again() -> None:
-    builder = with_items(Clicks(), "i0 i1")
+    builder = with_items(preferring(), "i0 i1")
     click = shown("a", "i1 i2 i3", [("i2", 1)])
     assert [e.rows for e in builder.process(click, Origin(1, NOW)).refused] == [(1, 2)]
     builder.process(items(["i3"]), Origin(2))
@@ -283,7 +293,7 @@ def test_a_redriven_item_that_is_still_unknown_is_refused_again() -> None:
 
 
 def test_a_redrive_is_stopped_by_another_vote_and_not_by_its_own_list() -> None:
-    builder = with_items(Clicks(), "i0 i1")
+    builder = with_items(preferring(), "i0 i1")
     click = shown("a", "i1 i2", [("i2", 1)], user="ann")
     assert give(builder, click) == []
     builder.process(items(["i2"]), Origin(2))
@@ -303,7 +313,7 @@ def test_a_list_with_an_unknown_query_is_redriven_whole_or_in_parts() -> None:
 
 
 def test_a_redrive_is_not_late() -> None:
-    builder = with_items(Clicks(), "i0 i1")
+    builder = with_items(preferring(), "i0 i1")
     click = shown("a", "i1 i2", [("i2", 1)])
     give(builder, click, shown("b", LIST, at=10**11))
     builder.process(items(["i2"]), Origin(2))
@@ -670,7 +680,7 @@ def outputs(builder: Clicks, events: Sequence[Event], first: int = 0) -> list[by
 def restored(builder: Clicks, **settings: Any) -> Clicks:
     """Through the bytes of a checkpoint."""
     kept = {name: to_bytes(builder.segment(name)) for name in builder.segments()}
-    after = Clicks(**settings)
+    after = preferring(**settings)
     after.restore(from_bytes(to_bytes(builder.state())))
     after.restore_segments(lambda name: from_bytes(kept[name]))
     return after
@@ -678,7 +688,7 @@ def restored(builder: Clicks, **settings: Any) -> Clicks:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_it_continues_from_every_message(settings: dict[str, Any]) -> None:
-    builder = Clicks(**settings)
+    builder = preferring(**settings)
     for offset, event in enumerate(history()):
         other = restored(builder, **settings)
         assert to_bytes(other.state()) == to_bytes(builder.state())
@@ -689,7 +699,7 @@ def test_it_continues_from_every_message(settings: dict[str, Any]) -> None:
 
 def test_it_continues_with_sealed_segments() -> None:
     settings: dict[str, Any] = {}
-    builder = Clicks()
+    builder = preferring()
     many = [items([f"i{n}" for n in range(first, first + 1_000)]) for first in range(0, 12_000, 1_000)]
     outputs(builder, many)
     assert builder.segments()
@@ -702,7 +712,7 @@ def run_of_all() -> str:
     """Digest of outputs and states, half of each run after a restore."""
     digest = hashlib.sha256()
     for settings in SETTINGS:
-        builder, events = Clicks(**settings), history()
+        builder, events = preferring(**settings), history()
         found = outputs(builder, events[:30])
         builder = restored(builder, **settings)
         found += outputs(builder, events[30:], 30)
@@ -758,7 +768,7 @@ def test_blocks_are_sound_and_small() -> None:
 def test_a_block_that_came_over_the_wire_makes_the_same() -> None:
     events = history()
     decoded = [decode(encode(event), type(event)) for event in events]
-    assert outputs(Clicks(), events) == outputs(Clicks(), decoded)  # type: ignore[arg-type]
+    assert outputs(preferring(), events) == outputs(preferring(), decoded)  # type: ignore[arg-type]
 
 
 def test_it_keeps_the_contract() -> None:

@@ -19,7 +19,7 @@ from kinstream.processors.shared.packing import Packing, row_bytes
 from kinstream.streams.records.codec.every_kind import decode_constraints, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, Kind, Table
 from tests.processors import closure_samples as toys
-from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, with_items
+from tests.processors.click_samples import NOW, block_of, items, preferring, rows_of, shown, told, with_items
 from tests.processors.samples import blocks_of
 
 DIMENSION = 8
@@ -168,7 +168,7 @@ def test_a_list_is_an_event_in_whatever_block_it_comes() -> None:
 
 
 def test_lists_of_one_constraint_need_no_numbers() -> None:
-    builder = with_items(Clicks())
+    builder = with_items(preferring())
     clicks = [shown(name, "i1 i2", [("i2", 10)], user=name) for name in "abc"]
     (block,) = builder.process(block_of(clicks), Origin(1, NOW)).blocks
     assert len(block) == 3 and block.events is None
@@ -182,7 +182,7 @@ def test_pairs_of_lists_without_triplets_have_no_earlier_constraints() -> None:
 
 
 def test_what_a_redrive_brings_of_a_list_belongs_to_an_event_that_has_begun() -> None:
-    builder = with_items(Clicks(), "i0 i1 i3")
+    builder = with_items(preferring(), "i0 i1 i3")
     click = shown("a", "i1 i2 i3", [("i3", 10)])
     first = builder.process(click, Origin(1, NOW))
     assert told(first) == [("i0", "i3", "i1")]
@@ -193,7 +193,7 @@ def test_what_a_redrive_brings_of_a_list_belongs_to_an_event_that_has_begun() ->
 
 
 def test_a_list_that_comes_back_whole_is_a_new_event() -> None:
-    builder = with_items(Clicks(), "i1 i2 i3")
+    builder = with_items(preferring(), "i1 i2 i3")
     click = shown("a", "i1 i2 i3", [("i3", 10)], query="i0")
     assert builder.process(click, Origin(1, NOW)).blocks == []
     builder.process(items(["i0"]), Origin(2, NOW))

@@ -145,7 +145,13 @@ def test_twenty_kills_change_no_decision(
             tmp_path / "system",
             own_kafka.bootstrap,
             builders__clicks={"kind": "clicks", "rules": ["click-skip-above"]},
-            learners__taste={"kind": "oasis", "from": ["clicks"], "scaler": "unit", "unit": "published"},
+            learners__taste={
+                "kind": "oasis",
+                "from": ["clicks"],
+                "unranked_lists": True,
+                "scaler": "unit",
+                "unit": "published",
+            },
             gateway__spaces={SPACE: {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
             gateway__http_port=port,
             gate__docs={

@@ -169,7 +169,7 @@ def test_clicks_on_a_randomised_list_become_preferences_and_its_kind_is_known() 
         1,
         query_vector=(Table("x", Q[:1]),),
     )
-    builder = Clicks(bias="randomised")
+    builder = Clicks(["click-skip-above"], bias="randomised")
     builder.process(ItemBlock("docs", tuple(NAMES), (Table("x", X),), 0), Origin(offset=0, append_ms=1))
     (block,) = builder.process(click, Origin(offset=1, append_ms=3)).blocks
     rows = block.tables[0].vectors[block.index[0]]

@@ -22,6 +22,7 @@ seed = 3
 
 [builders.clicked]
 kind = "clicks"
+rules = ["click-skip-above"]
 
 [learners.opml]
 kind = "opml"
@@ -32,6 +33,7 @@ scaler = "unit"
 [learners.shop]
 kind = "opml"
 from = ["clicked"]
+unranked_lists = true
 gamma = 0.1
 scaler = "unit"
 

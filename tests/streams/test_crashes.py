@@ -31,7 +31,7 @@ JOINING: dict[str, Any] = {
         "closure": {"kind": "closure"},
     },
     "learners": {
-        "opml": {"kind": "opml", "from": ["clicks"], "gamma": 0.01},
+        "opml": {"kind": "opml", "from": ["clicks"], "unranked_lists": True, "gamma": 0.01},
         "adapter": {"kind": "adapter", "from": ["lists"], "rank": 2},
     },
 }

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import MinMaxScaler, StandardScaler, normalize
 
 from kinstream.learners.base import Learner
 from kinstream.learners.models.export import learner_from
@@ -28,6 +29,7 @@ from kinstream.streams.settings import Settings
 
 NEIGHBOURS: Final = 5
 EUCLIDEAN: Final = "euclidean"
+COSINE: Final = "cosine"
 
 #: Rows (n, d) of each modality, by name.
 Features = Mapping[str, NDArray[np.floating[Any]]]
@@ -59,7 +61,7 @@ class HeldOut:
 
 
 def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, seed: int) -> HeldOut:
-    """Error of a 5-NN vote in the space of each learner's newest checkpoint.
+    """Error of a 5-NN vote in the space of each learner's newest checkpoint, and without learning.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, se
         if name == space:
             section = settings.learners[learner]
             learned[learner] = learner_from(data_of(version, settings), section.kind, section.arguments())
-    return grade(learned, train, test, _counts(settings, space))
+    return grade(learned, train, test, _counts(settings, space), scalings=True)
 
 
 def grade(
@@ -87,6 +89,8 @@ def grade(
     train: Batch,
     test: Batch,
     counts: Mapping[str, Counted] | None = None,
+    *,
+    scalings: bool = False,
 ) -> HeldOut:
     """Error of a vote of the 5 nearest rows of `train` on the rows of `test`, under each metric.
 
@@ -99,6 +103,7 @@ def grade(
     ----------
     learned : by the name of the row; None for a learner that has received no constraint.
     counts : of each learner, in total and by rule.
+    scalings : whether to measure the usual scalings too, of all rows of `train`, under Euclidean distance and cosine.
 
     Raises
     ------
@@ -114,6 +119,9 @@ def grade(
     if len(x) > 1:
         plain += [Row(f"{EUCLIDEAN}, {name} alone", error(x[name], u[name])) for name in x]
     scaled: dict[str, Row] = {}
+    if scalings:
+        for scaling, both in _scaled(side_by_side(x), side_by_side(u)).items():
+            scaled[scaling] = Row(scaling, error(*both))
     metrics: list[Row] = []
     for name, learner in learned.items():
         counted: Counted = (counts or {}).get(name, (None, {}))
@@ -147,6 +155,17 @@ def knn_error(
 def side_by_side(tables: Features) -> NDArray[Any]:
     """The modalities (n, d_i) of each row one after the other, (n, sum d_i)."""
     return np.concatenate(list(tables.values()), axis=1)
+
+
+def _scaled(x: NDArray[Any], u: NDArray[Any]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """Rows (n, d) and (m, d) by what anybody can do without learning; scales are those of the first."""
+    z, share = StandardScaler().fit(x), MinMaxScaler().fit(x)
+    return {
+        COSINE: (normalize(x), normalize(u)),
+        f"{EUCLIDEAN}, zscore": (z.transform(x), z.transform(u)),
+        f"{COSINE}, zscore": (normalize(z.transform(x)), normalize(z.transform(u))),
+        f"{EUCLIDEAN}, minmax": (share.transform(x), share.transform(u)),
+    }
 
 
 def _tables(batch: Batch) -> dict[str, NDArray[np.floating[Any]]]:

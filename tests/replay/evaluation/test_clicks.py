@@ -21,8 +21,8 @@ from tests.clicks.stream import SPACE, builder_stream, constraint_blocks
 
 SETTINGS = Settings.model_validate(
     {
-        "builders": {"clicks": {"kind": "clicks"}},
-        "learners": {"lda": {"kind": "lda", "from": ["clicks"]}},
+        "builders": {"clicks": {"kind": "clicks", "rules": ["click-skip-above"]}},
+        "learners": {"lda": {"kind": "lda", "from": ["clicks"], "unranked_lists": True}},
     }
 )
 

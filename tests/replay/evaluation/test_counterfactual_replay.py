@@ -34,8 +34,8 @@ BUILDERS = {
     "pairs": {"kind": "clicks", "rules": ["last-click-skip-above"]},
 }
 LEARNERS = {
-    "taste": {"kind": "oasis", "from": ["clicks"], "held_out": 0.0, **SETTINGS},
-    "distance": {"kind": "opml", "from": ["pairs"]},
+    "taste": {"kind": "oasis", "from": ["clicks"], "unranked_lists": True, "held_out": 0.0, **SETTINGS},
+    "distance": {"kind": "opml", "from": ["pairs"], "unranked_lists": True},
 }
 CONFIG = """
 [checkpoints]
@@ -51,6 +51,7 @@ rules = ["last-click-skip-above"]
 [learners.taste]
 kind = "oasis"
 from = ["clicks"]
+unranked_lists = true
 held_out = 0.0
 scaler = "unit"
 unit = "published"
@@ -58,6 +59,7 @@ aggressiveness = 0.004
 [learners.distance]
 kind = "opml"
 from = ["pairs"]
+unranked_lists = true
 """
 PLACES = SIZE // 2
 Commands = Callable[..., Result]
