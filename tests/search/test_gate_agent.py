@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def lists(
     """Clicks that decide: n lists that one side wins, in records of both forms, and one of them again."""
     made = [drafted(first + k, candidate, serving, space=space) for k in range(n)]
     for k, list_id in enumerate(made[: n // 2]):
-        yield click(list_id, place, space=space, user=f"u{k}")
+        # The queries of one comparison come again in the next.
+        yield replace(click(list_id, place, space=space, user=f"u{k}"), query_item=f"query {k}")
     yield click(made[0], place, space=space)
     rest = [(list_id, (place,)) for list_id in made[n // 2 :]]
     yield block([*rest, ("an ordinary list", (0,))], space)
@@ -121,6 +123,9 @@ def test_the_decisions_follow_from_the_log(tmp_path: Path) -> None:
         assert [d.rank for d in found] == sorted(d.rank for d in found)
         assert found[4].reason == "ordered: by me"
         assert (found[1].losses, found[3].wins) == (0, 0)
+        assert found[1].checks["tail_wins"] == found[1].wins
+        # Of seven lists whose queries come again, three came back while the pause lasted.
+        assert found[3].checks["tail_losses"] == found[3].losses - 4
         for decision in found:
             cause = log.read("kinstream.events", decision.partition, decision.offset)[0]
             assert cause.key == space.encode()
