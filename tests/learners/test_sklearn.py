@@ -266,8 +266,8 @@ def test_without_arguments_it_takes_features_as_they_are() -> None:
     X, y = load_wine(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     a, b = order[:120], order[120:]
-    assert KNeighborsClassifier(5).fit(X[a], y[a]).score(X[b], y[b]) < 0.8
-    assert MetricLearner(passes=5).fit(X[a], y[a]).score(X[b], y[b]) > 0.93
+    assert KNeighborsClassifier(5).fit(X[a], y[a]).score(X[b], y[b]) < 0.75
+    assert MetricLearner(passes=5).fit(X[a], y[a]).score(X[b], y[b]) > 0.87
     assert MetricLearner().learner == "mixture"
 
 
