@@ -25,7 +25,9 @@ def held_out_series(
     withholds : whether a learner of that name withholds models that are worse.
     """
     events = CounterMetricFamily(
-        "kinstream_held_out_events", "Events that were judged before anything of them was learned.", labels=_LABELS
+        "kinstream_held_out_events",
+        "Events that were judged before anything of them was learned.",
+        labels=_LABELS,
     )
     rate = _gauge(
         "held_out_mistake_rate",
