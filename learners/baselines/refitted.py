@@ -14,8 +14,8 @@ from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.learners.baselines.window import Pairs, Window
 from kinstream.learners.shared.events import take
+from kinstream.learners.shared.first_vectors import cut, scales_of, within
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.reach import cut, scales_of, within
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError

@@ -1,26 +1,46 @@
-"""The first distinct vectors of a stream, for scales and for models that begin with them."""
+"""The first distinct vectors of a stream, for scales and for models that begin with them; and how far others may lie.
+
+Statistics of a warm-up come from its vectors within **reach**: each feature at most `REACH` times its scale away from
+its median. A feature's scale is the median of its distances from that, of the vectors that differ from it at all; where
+few do, it is compared with those of other features, so that a fill value in a constant column is no scale. What lies
+beyond is refused. Of the vectors within reach, far values are cut before they count.
+"""
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.shared.reach import FEW, scales_of, tempered, within
+from kinstream.learners.kernels.ensembles.windows import moments
 
 _CONSTRAINTS_PER_ROW: Final = 4
 _DIGEST: Final = 16
 
+Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Scales of a feature from its middle beyond which a vector is refused.
+REACH: Final = 1e6
+#: Scales at which values are cut for statistics: of features whose values mostly differ from the middle, and of others.
+#: Of these, public sets have values of 500 scales: a dark pixel that is bright once.
+CUT, CUT_SPARSE = 30.0, 1e3
+#: A feature whose values differ in fewer vectors has a scale only as far as others have a similar one.
+DIFFER, SHARE = 4, 0.1
+#: A scale is at least this share of the middle: a number that has hardly varied yet may become 0.
+LEAST: Final = 1e-3
+#: Vectors in which far values tell nothing yet.
+FEW: Final = 8
 
 
 class Buffer:
     """Distinct vectors in the order in which constraints name them.
 
-    From 8 vectors on, it can tell which others are out of their reach (`kinstream.learners.shared.reach`); what it
+    From 8 vectors on, it can tell which others are out of their reach; what it
     takes for their scales is renewed whenever it holds twice as many. It keeps vectors out of reach as well, in case
     most turn out to be like them, but they are not among `rows`.
 
@@ -111,3 +131,78 @@ class Buffer:
     def _measure(self) -> None:
         if self.measured and self.whole:
             self._scales = scales_of(self._vectors())
+
+
+def scales_of(X: Features) -> tuple[Features, Features]:
+    """Middle and scale (d,) of each feature of vectors (n, d), n at least 1; the scale is 0 if it does not vary."""
+    with np.errstate(all="ignore"):
+        middle = np.median(X, axis=0)
+        apart = np.sort(np.abs(X - middle), axis=0)
+    differ = np.count_nonzero(apart, axis=0)
+    # The smaller of two middle values, which a far one cannot change.
+    place = np.minimum(len(X) - differ + (differ - 1) // 2, len(X) - 1)
+    scale = np.where(differ > 0, np.take_along_axis(apart, np.maximum(place, 0)[None], axis=0)[0], 0.0)
+    solid = differ >= max(DIFFER, SHARE * len(X))
+    usual = _usual(scale[solid] if solid.any() else scale)
+    return middle, np.where(~solid & (scale > REACH * usual), usual, scale)
+
+
+def within(X: Rows, middle: Features, scale: Features) -> Flags:
+    """(n,) vectors (n, d) that are finite and within reach; any, where no feature has a scale.
+
+    Parameters
+    ----------
+    middle, scale : (d,) of features; one with a small scale has the usual one of all.
+    """
+    usual = _usual(scale)
+    if usual == 0.0:
+        return np.asarray(np.isfinite(X).all(axis=1))
+    least = np.maximum(usual, LEAST * np.abs(middle))
+    with np.errstate(all="ignore"):
+        return np.asarray((np.abs(X - middle) <= REACH * np.maximum(scale, least)).all(axis=1))
+
+
+def tempered(X: Features) -> Features:
+    """The vectors (n, d) within reach of the others, with far values cut; all if they are few.
+
+    If most are out of reach, values are, not vectors: then all of them count.
+    """
+    if len(X) < FEW:
+        return X
+    near = within(X, *scales_of(X))
+    return cut(X if near.all() or 2 * np.count_nonzero(near) < len(X) else X[near])
+
+
+def cut(X: Features) -> Features:
+    """Vectors (n, d) with values not too far from their middle; as they are if they are few."""
+    if len(X) < FEW:
+        return X
+    middle, scale = scales_of(X)
+    dense = 2 * np.count_nonzero(middle != X, axis=0) > len(X)
+    most = np.where(dense, CUT, CUT_SPARSE) * scale
+    with np.errstate(all="ignore"):
+        low, high = middle - most, middle + most
+    far = ((low > X) | (high < X)) & (scale > 0.0)
+    return np.where(far, np.clip(X, low, high), X) if far.any() else X
+
+
+def temper(kept: Features, sums: Features) -> None:
+    """Let the sums of a window (`kinstream.learners.kernels.ensembles.windows`) be those of its vectors, tempered.
+
+    Parameters
+    ----------
+    kept : (n, d) its vectors; none if they are not known.
+    sums : (4, d), changed in place.
+    """
+    found = tempered(kept)
+    if found is kept:
+        return
+    moments(np.ascontiguousarray(found), sums)
+    # Sums of squares are divided by the number of all vectors.
+    sums[1] *= len(kept) / len(found)
+
+
+def _usual(scale: Features) -> float:
+    """The median of the scales that are none, 0 if all are."""
+    known = scale[(scale > 0.0) & np.isfinite(scale)]
+    return float(np.median(known)) if len(known) else 0.0

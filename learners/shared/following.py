@@ -4,8 +4,8 @@ Scaled vectors have a mean squared length of 1, so unrelated ones have a squared
 One step size then suits all.
 
 Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
-They are of its vectors within reach of one another (`kinstream.learners.shared.reach`), so no single row makes or
-renews a scale. Nothing is learned during the first window. Each later one is compared with the window of the scale. If
+They are of its vectors within reach of one another (see `first_vectors`), so no single row makes or renews a scale.
+Nothing is learned during the first window. Each later one is compared with the window of the scale. If
 the second moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by
 more than `FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had:
 one that hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
-from kinstream.learners.shared.reach import FEW, scales_of, temper, within
+from kinstream.learners.shared.first_vectors import FEW, scales_of, temper, within
 from kinstream.learners.shared.scaler import Features, Rows, Scaler
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.arrays import plain

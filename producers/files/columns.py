@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from kinstream.producers.files.selection import Selection
@@ -103,3 +104,10 @@ def matching(place: str, names: Sequence[str], patterns: Sequence[str]) -> tuple
             _present(place, names, pattern)
         found.update(dict.fromkeys(matches))
     return tuple(found)
+
+
+def refuse_twice(place: Path, names: Sequence[str]) -> None:
+    """Refuse a table in which two columns have one name, with SourceError."""
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise SourceError(f"{place}: the header names {', '.join(map(repr, twice))} twice")

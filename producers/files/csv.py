@@ -16,10 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
+from kinstream.producers.files.columns import refuse_twice
 from kinstream.producers.files.csv_rows import CsvRows
 from kinstream.producers.files.numbers import RowError, Where
-from kinstream.producers.files.refusals import refuse_other_text, refuse_twice
 from kinstream.producers.files.selection import CsvFormat
+from kinstream.producers.files.text import refuse_other_text
 from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import SourceError
 

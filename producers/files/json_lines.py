@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kinstream.producers.files.cells import CellFile, TableCells
-from kinstream.producers.files.refusals import refuse_other_text
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import ending, existing, open_table
+from kinstream.producers.files.text import refuse_other_text
 from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_text import check_text, unique

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kinstream.producers.files.columns import refuse_twice
 from kinstream.producers.files.numbers import Where
-from kinstream.producers.files.refusals import refuse_twice
 from kinstream.producers.files.text import check_array
 from kinstream.streams.encodings import HEAD, not_utf8
 from kinstream.streams.errors import SourceError

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kinstream.producers.files.columns import refuse_twice
 from kinstream.producers.files.numbers import is_list, is_number
-from kinstream.producers.files.refusals import refuse_twice
 from kinstream.producers.files.text import check_columns
 from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import SourceError

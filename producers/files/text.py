@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kinstream.producers.files.numbers import Where, is_list
+from kinstream.streams.encodings import advice, not_utf8
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.foreign.names import fault_of_cell, name
 
@@ -186,3 +188,9 @@ def _decoded(array: NDArray[Any], where: Where) -> NDArray[Any]:
             except UnicodeDecodeError as error:
                 raise where.error(row, f"{_NO_UTF8}: {error.reason}") from error
         raise
+
+
+def refuse_other_text(place: Path, head: bytes) -> None:
+    """Refuse a file that begins as something else than text in UTF-8, with SourceError."""
+    if (what := not_utf8(head)) is not None:
+        raise SourceError(f"{place}: not text in UTF-8: {advice(what)}")
