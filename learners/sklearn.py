@@ -14,9 +14,9 @@ from kinstream.learners import registry as learners
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.processors import registry as builders
 from kinstream.processors.shared.base import Builder, Origin
-from kinstream.streams.compute.narrowing import narrowed, shift
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.extras import importing
+from kinstream.streams.records.foreign.narrowing import narrowed, shift
 from kinstream.streams.records.values import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
 
 with importing("MetricLearner"):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.narrowing import lost, narrowed
 from kinstream.streams.errors import SourceError
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
 
 
 class RowError(SourceError):

@@ -13,9 +13,9 @@ from kinstream.producers.files.numbers import Where, as_float32
 from kinstream.producers.files.text import check_array
 from kinstream.producers.labelled.batch import Batch, Layout, entries
 from kinstream.producers.labelled.labels import LabelScan, check_rows, labels
-from kinstream.streams.compute.narrowing import lost, narrowed
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_DIMENSION
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import Table, Vectors
 
 BATCH_ROWS: Final = 8192

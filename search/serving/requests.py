@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from kinstream.search.serving.refusals import Refused, Why
-from kinstream.streams.compute.narrowing import lost, narrowed
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import Vectors
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.

@@ -17,9 +17,9 @@ from kinstream.producers.sources.values.convert import vector
 from kinstream.replay.evaluation.experiment.data import of_arrays
 from kinstream.search.serving.refusals import Refused
 from kinstream.search.serving.requests import checked
-from kinstream.streams.compute.narrowing import lost, shift
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError
 from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.foreign.narrowing import lost, shift
 
 #: Half a day of seconds, milliseconds and nanoseconds.
 TIMES = [1_764_370_000.0 + 43_200.0 * k / 40.0 for k in range(40)]

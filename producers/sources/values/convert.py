@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from kinstream.streams.compute.narrowing import lost, narrowed
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.names import label, name, shown
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.foreign.times import are_milliseconds as are_milliseconds
 from kinstream.streams.records.foreign.times import milliseconds
 from kinstream.streams.records.values import Vectors

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.streams.compute.narrowing import lost, narrowed
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, check_space, strings, text
 from kinstream.streams.records.codec.json_text import parse
 from kinstream.streams.records.codec.parts import load_position
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     Click,

@@ -1,1 +1,1 @@
-"""What values of other systems mean: names, labels, times, and the frame of a schema registry."""
+"""What values of other systems mean: names, labels, numbers, times, and the frame of a schema registry."""
