@@ -64,8 +64,9 @@ RAISED = {
     "learner-soml-tg-length": ("soml-tg/3", "soml-tg/5"),
     "learner-sors-length": ("sors/3", "sors/5"),
 }
-#: Which have learned their warm-up since: an old state goes on, but not as a fresh one would.
-OTHERWISE = ("learner-mixture",)
+#: An old state goes on, but not as a fresh one would: mixture learns its warm-up since; a state of adapter/1 keeps its
+#: rank; one of fusion holds no vectors of its window.
+OTHERWISE = ("learner-mixture", "learner-adapter", "learner-fusion-length")
 SPECS = {spec.application: spec for spec in specs(config(CHECKPOINTS))}
 
 

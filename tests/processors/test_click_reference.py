@@ -19,9 +19,8 @@ from tests.processors.click_samples import NOW, block_of, items, random_click, r
 KNOWN = [f"i{n}" for n in range(7)]
 
 SETTINGS = st.fixed_dictionaries(
-    {},
+    {"rules": st.lists(st.sampled_from(RULES), min_size=1, unique=True)},
     optional={
-        "rules": st.lists(st.sampled_from(RULES), min_size=1, unique=True),
         "min_dwell_ms": st.integers(0, 15),
         "vote_window_ms": st.integers(0, 200),
         "support": st.integers(1, 3),
