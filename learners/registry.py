@@ -96,7 +96,7 @@ def create(kind: str, **settings: Any) -> Learner:
     Examples
     --------
     >>> create("opml", gamma=1e-2).algorithm
-    'opml/3'
+    'opml/5'
     """
     learner = _class(kind)
     known = settings_of(kind)

