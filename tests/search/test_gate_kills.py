@@ -149,6 +149,8 @@ def test_twenty_kills_change_no_decision(
                 "kind": "oasis",
                 "from": ["clicks"],
                 "unranked_lists": True,
+                # New challengers must come, whatever the judge of the learner says of the oldest ones.
+                "publish": "always",
                 "scaler": "unit",
                 "unit": "published",
             },
