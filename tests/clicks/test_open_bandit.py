@@ -195,9 +195,16 @@ def test_every_filter_leaves_out_exactly_what_it_should(
     assert constraints == 0
     assert builder.fates() == {name: n for name, n in expected.items() if n}
     assert adds_up(builder.fates())
-    assert {reason for reason, _ in refusals(found)} == {Reason.UNKNOWN_ITEM.value}
-    assert sum(len(part or ()) for _, part in refusals(found)) == len(refused)
-    assert builder.machine.dead == {Reason.UNKNOWN_ITEM.value: len(found)}
+    dead = list(zip(found, refusals(found), strict=True))
+    late = [part for _, (reason, part) in dead if reason == Reason.LATE_LIST.value]
+    unknown = [(letter, part) for letter, (reason, part) in dead if reason == Reason.UNKNOWN_ITEM.value]
+    assert sum(len(part or ()) for part in late) == expected["late"]
+    assert sum(len(part or ()) for _, part in unknown) == len(refused)
+    assert builder.machine.dead == {
+        Reason.UNKNOWN_ITEM.value: len(unknown),
+        Reason.LATE_LIST.value: len(late),
+    }
+    found = [letter for letter, _ in unknown]
 
     # The campaign comes, and the letters are redriven. By now more voters have been found out as bots; all other lists
     # are used, and still there is nothing to learn.
