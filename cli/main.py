@@ -157,7 +157,7 @@ def main() -> None:
     """Entry point: errors of our own are printed in one line, without a traceback."""
     from kinstream.streams.errors import KinstreamError
     from kinstream.streams.processes.log_lines import report
-    from kinstream.streams.processes.output import begin_output, end_output
+    from kinstream.streams.processes.output import begin_output, end_errors, end_output
 
     # What is imported stays, and need not be searched for cycles again and again.
     gc.set_threshold(NEW_OBJECTS)
@@ -167,6 +167,7 @@ def main() -> None:
             cli()
         except SystemExit:
             end_output()
+            end_errors()
             raise
     except KinstreamError as error:
         report(str(error))
@@ -177,6 +178,7 @@ def main() -> None:
         status = 1
     with suppress(KinstreamError):
         end_output()
+    end_errors()
     sys.exit(status)
 
 

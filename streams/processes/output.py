@@ -1,9 +1,10 @@
-"""Standard output that may be full, or lack characters."""
+"""Standard output that may be full, or lack characters; and standard error that may be full."""
 
 from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from typing import Any, Final
 
@@ -35,6 +36,15 @@ def end_output() -> None:
     """Write what is left. Raises OutputFailed."""
     if sys.stdout is not None:
         sys.stdout.flush()
+
+
+def end_errors() -> None:
+    """Drop what standard error does not take: Python would end with another status for it."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 class _Output(io.FileIO):

@@ -116,11 +116,12 @@ def test_commands_print_in_ascii_what_they_print_in_utf_8(words: list[str]) -> N
     assert len(ascii_only.stdout.splitlines()) == len(plain.stdout.splitlines())
 
 
-def test_a_full_standard_error_changes_no_status() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_standard_error_changes_no_status(unbuffered: str) -> None:
     with full() as device:
         done = subprocess.run(
             [sys.executable, "-c", PRINTING, "print", "the setting is wrong"],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": unbuffered},
             stdout=subprocess.DEVNULL,
             stderr=device,
             timeout=120,
