@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 _ENDS: Final = rb"\r\n|\n|\r(?!\Z)"
-_END: Final = re.compile(_ENDS)
+#: One in a whole row.
+_END: Final = re.compile(rb"\r\n?|\n")
 _BOM: Final = rb"\xef\xbb\xbf"
-#: A quoted value without its last quote.
-_QUOTED: Final = rb'"(?:[^"]++|"")*+'
+#: A quoted value without its last quote. Before Python 3.11.5 a possessive group fails if a part of it can match in two
+#: ways (gh-106052); this one cannot.
+_QUOTED: Final = rb'"[^"]*+(?:""[^"]*+)*+'
 
 
 class CsvRows:
@@ -24,16 +26,14 @@ class CsvRows:
     """
 
     def __init__(self, stream: Any, delimiter: str) -> None:
-        blank = rb"[ ]*+" if delimiter == "\t" else rb"[ \t]*+"
+        spaces = b" " if delimiter == "\t" else b" \t"
         stop = rb"\r\n" + re.escape(delimiter.encode())
         text = rb'[^"\r\n]++|(?<=[^%b])(?<!\A%b)"' % (stop, _BOM)
-        quoted = rb'%b"(?=%b[%b])' % (_QUOTED, blank, stop)
-        row = rb"(?:%b|%b)*+(?:%b)" % (text, quoted, _ENDS)
-        self._row: Final = re.compile(row)
-        self._rows: Final = re.compile(rb"(?:%b)*+" % row)
-        self._good: Final = re.compile(rb"(?:%b|%b)*+" % (text, quoted))
+        quoted = rb'%b"(?=[%b]*+[%b])' % (_QUOTED, spaces, stop)
+        #: A part of a row; else the end of one (group 1); else what is no part of one (group 2).
+        self._tokens: Final = re.compile(rb'%b|%b|(%b)|(["\r])' % (text, quoted, _ENDS))
         self._quoted: Final = re.compile(_QUOTED)
-        self._top: Final = re.compile(rb"\A(?:%b)?(?:%b(?:%b))*+" % (_BOM, blank, _ENDS))
+        self._top: Final = re.compile(rb"(?:%b)?([%b\r\n]*+)" % (_BOM, spaces))
         self._stream = stream
         self._rest = b""
         self._is_top = True
@@ -50,7 +50,10 @@ class CsvRows:
     def read(self, size: int) -> bytes:
         """Whole rows of up to `size` bytes, without lines of spaces on top: the parser would take one for a header."""
         while found := self._whole(size):
-            if not self._is_top or (found := self._top.sub(b"", found)):
+            if self._is_top and (top := self._top.match(found)) is not None:
+                blank = top[1]
+                found = found[top.start(1) + max(blank.rfind(b"\r"), blank.rfind(b"\n")) + 1 :]
+            if found:
                 self._is_top = False
                 return found
         return b""
@@ -75,8 +78,23 @@ class CsvRows:
 
     def _each(self, size: int) -> Iterator[bytes]:
         while found := self._whole(size):
-            for row in self._row.finditer(found):
-                yield row[0]
+            first = 0
+            for end in self._ends(found + b" "):
+                yield found[first:end]
+                first = end
+
+    def _ends(self, data: bytes) -> Iterator[int]:
+        """Where whole rows end, up to the first wrong one."""
+        for token in self._tokens.finditer(data):
+            if token.lastindex == 1:
+                yield token.end()
+            elif token.lastindex == 2:
+                return
+
+    def _last_end(self, data: bytes) -> int:
+        if b'"' in data:
+            return max(self._ends(data), default=0)
+        return max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
 
     def _whole(self, size: int) -> bytes:
         data, end = self._rest, 0
@@ -88,8 +106,7 @@ class CsvRows:
             if not more and not data:
                 break
             data += more or b"\n"
-            found = self._rows.match(data)
-            end = 0 if found is None else found.end()
+            end = self._last_end(data)
             if not more and end < len(data):
                 self.fault = self._fault(data[end:], size)
         self._rest = data[end:]
@@ -97,8 +114,8 @@ class CsvRows:
 
     def _fault(self, data: bytes, size: int) -> str:
         """What is wrong with the first row of these."""
-        good = self._good.match(data)
-        quoted = self._quoted.match(data, 0 if good is None else good.end())
+        wrong = (token.start() for token in self._tokens.finditer(data) if token.lastindex == 2)
+        quoted = self._quoted.match(data, next(wrong, len(data)))
         if quoted is None:
             return f": it is longer than {size} bytes"
         if quoted.end() == len(data):

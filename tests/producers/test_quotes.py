@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 from pathlib import Path
 
 import pytest
 
 from kinstream.producers.files.cells import TableCells
 from kinstream.producers.files.csv import BLOCK_BYTES, CsvFile
+from kinstream.producers.files.csv_rows import CsvRows
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import lines_of
 from kinstream.streams.errors import SourceError
@@ -71,3 +73,11 @@ def test_quotes_that_are_text_and_quotes_that_are_closed_are_read(tmp_path: Path
         [('3" disk', 'n"n'), ("a,\r\nb", 'c "d"'), ("e ", "f\t"), ("", ""), (' "g"', "h"), ("i", "j")],
         "",
     )
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [8, 9, 64])
+def test_the_line_of_a_row_counts_every_end_of_a_line(end: str, size: int) -> None:
+    text = end.join(["", "a,1", "", '"b', 'c"', "d", ""]).encode()
+    lines = [CsvRows(io.BytesIO(text), ",").line(row, 2, size) for row in range(4)]
+    assert lines == [2, 4, 6, 7]
