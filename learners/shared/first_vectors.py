@@ -40,9 +40,9 @@ FEW: Final = 8
 class Buffer:
     """Distinct vectors in the order in which constraints name them.
 
-    From 8 vectors on, it can tell which others are out of their reach; what it
-    takes for their scales is renewed whenever it holds twice as many. It keeps vectors out of reach as well, in case
-    most turn out to be like them, but they are not among `rows`.
+    From 8 vectors on, it can tell which others are out of their reach; what it takes for their scales is renewed
+    whenever it holds twice as many. It keeps vectors out of reach as well, in case most turn out to be like them, but
+    they are not among `rows`.
 
     Parameters
     ----------
@@ -98,11 +98,6 @@ class Buffer:
             return np.asarray(np.isfinite(X).all(axis=1))
         return within(X, *self._scales)
 
-    @property
-    def measured(self) -> bool:
-        """Whether the scales have just been renewed."""
-        return len(self._seen) >= FEW and len(self._seen).bit_count() == 1
-
     def clear(self) -> None:
         """Forget the vectors."""
         self._seen, self._scales = {}, None
@@ -129,7 +124,7 @@ class Buffer:
         return np.array([row for row in self._seen.values() if row is not None])
 
     def _measure(self) -> None:
-        if self.measured and self.whole:
+        if len(self._seen) >= FEW and len(self._seen).bit_count() == 1 and self.whole:
             self._scales = scales_of(self._vectors())
 
 

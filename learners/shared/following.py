@@ -5,11 +5,11 @@ One step size then suits all.
 
 Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
 They are of its vectors within reach of one another (see `first_vectors`), so no single row makes or renews a scale.
-Nothing is learned during the first window. Each later one is compared with the window of the scale. If
-the second moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by
-more than `FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had:
-one that hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold
-old features, so `SETTLING` is enough in the next one. The model is converted:
+Nothing is learned during the first window. Each later one is compared with the window of the scale. If the second
+moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more than
+`FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had: one that
+hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold old
+features, so `SETTLING` is enough in the next one. The model is converted:
 
 - A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
 - For a feature that changes more, its old part in the metric does not apply to the new values. The model then stays
@@ -175,7 +175,7 @@ class Following(Scaler):
         state: State = {"ready": self.ready, "renewals": self.renewals, "squared": self.squared}
         state["settling"] = self._settling
         state |= {"counts": self._counts.copy(), "sums": self._sums.copy(), "seen": self._seen.copy()}
-        state["kept"] = self._kept[: self._counts[0]].copy()
+        state["kept"] = self._kept.copy()
         if self._scale is not None and self.ready:
             one = self._scale
             state["scale"] = np.stack([one.shift, one.factor, one.moments, *one.bounds])
@@ -189,11 +189,9 @@ class Following(Scaler):
         self._sums = np.array(state["sums"], np.float64)
         self._seen, self._counts = np.array(state["seen"], np.uint64), np.array(state["counts"], np.int64)
         d = self._sums.shape[1]
-        kept, self._near = np.asarray(state.get("kept", np.empty((0, d))), np.float64), None
         # A window that an earlier version began has its sums alone.
-        whole = len(kept) == self._counts[0]
-        self._kept = np.zeros((len(self._seen) if whole else 0, d))
-        self._kept[: len(kept)] = kept
+        unknown = np.zeros((0 if self._counts[0] else len(self._seen), d))
+        self._kept, self._near = np.array(state.get("kept", unknown), np.float64), None
         if "scale" in state:
             shift, factor, moments, *bounds = np.array(state["scale"], np.float64)
             self._scale = Scale(shift, factor, moments, np.stack(bounds), float(state["length"]))

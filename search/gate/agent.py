@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+import numpy as np
+
 from kinstream.search.exposure.lists import served
 from kinstream.search.gate.core import ALGORITHM, SpaceGate
 from kinstream.search.gate.limits import LEFT_OUT
@@ -260,9 +262,11 @@ def returned(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
             range(len(record.items)),
         )
         return
+    of = np.searchsorted(record.starts, record.clicked, side="right") - 1
+    order = np.argsort(of, kind="stable")
+    bounds = np.searchsorted(of[order], np.arange(len(record.list_ids) + 1))
     for number, list_id in enumerate(record.list_ids):
-        shown = record.clicked
-        mine = shown[(shown >= record.starts[number]) & (shown < record.starts[number + 1])]
+        mine = record.clicked[order[bounds[number] : bounds[number + 1]]]
         row, item = int(record.query_row[number]), int(record.query[number])
         vectors = [table.vectors[row].tobytes() for table in record.query_vectors] if row >= 0 else []
         one = List(

@@ -23,7 +23,6 @@ _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes", "memory.limit_in
 #: Sizes below this are taken without a question.
 LARGE: Final = 2**20
 
-
 #: Columns of /proc/self/statm.
 _ADDRESSES: Final = 0
 _RESIDENT: Final = 1
@@ -81,7 +80,8 @@ class Pressure:
         if now - self._looked < _LOOK_SECONDS:
             return False
         self._looked = now
-        return memory_scarce() and self._left - memory_left() >= _WORTH * memory_limit()
+        left, limit = memory_left(), memory_limit()
+        return left < _SCARCE * limit and self._left - left >= _WORTH * limit
 
     def relieved(self) -> None:
         """Note that what could be given back has been."""
