@@ -126,6 +126,7 @@ def test_a_model_that_is_not_there_is_said_with_those_that_are(system: System) -
         assert said in str(result.exception)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["npz", "safetensors"])
 @pytest.mark.parametrize("scaler", ["none", "unit", "zscore"])
 def test_an_exported_file_does_what_the_learner_does(system: System, form: str, scaler: str) -> None:
@@ -156,6 +157,7 @@ def test_an_exported_file_does_what_the_learner_does(system: System, form: str, 
     assert json.loads(metadata["versions"])["numpy"] == np.__version__
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", [("-o", "a.onnx"), ("--format", "onnx", "-o", "a.bin"), ("--onnx", "-o", "a")]
 )

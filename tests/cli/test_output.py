@@ -91,6 +91,7 @@ def piped(folder: Path, brokers: str, *command: str) -> str:
     ).stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("printed", [at_80_columns, piped])
 def test_topics_are_listed_with_their_names_in_full_and_a_line_each(
     tmp_path: Path, brokers: str, printed: object
@@ -108,6 +109,7 @@ def test_topics_are_listed_with_their_names_in_full_and_a_line_each(
     assert not DRAWN & set(text) and "\x1b" not in text
 
 
+@pytest.mark.long
 def test_programs_get_the_topics_as_json(tmp_path: Path, brokers: str) -> None:
     (tmp_path / "kinstream.toml").write_text(TOML, encoding="utf-8")
     names = [topic.name(PREFIX) for topic in CATALOGUE]
@@ -161,6 +163,7 @@ def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
     assert second.split() == ["opml", "-"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

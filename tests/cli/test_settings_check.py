@@ -454,6 +454,7 @@ def test_a_package_that_is_missing_here_is_no_fault_of_the_settings(
     assert "KAFKA_BOOTSTRAP_SERVERS" in refusal(run(tmp_path, text))
 
 
+@pytest.mark.long
 def test_the_process_ends_with_status_2_and_nothing_but_the_faults(tmp_path: Path) -> None:
     gama = "kinstream.toml, [learners.opml] gama: opml has no such setting; did you mean gamma?"
     serves = "[search]\nclients_file = 'missing'\n[search.spaces.s]\nlearner = 'opml'\n"

@@ -39,7 +39,10 @@ with mock.patch.object(main, "cli", lambda: printing([])):
     main.main()
 """
 HELP = [[], ["--help"], ["--version"], ["evaluate", "--help"]]
-RESULTS = [["spaces", "list"], ["check"], ["check", "--json"], ["warm-up", "euclidean"]]
+RESULTS = [["spaces", "list"], ["check", "--json"]]
+SLOW_RESULTS = [
+    pytest.param(words, marks=pytest.mark.long) for words in (["check"], ["warm-up", "euclidean"])
+]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +76,7 @@ def full() -> Iterator[int]:
         os.close(device)
 
 
-@pytest.mark.parametrize("words", [*HELP[1:], *RESULTS], ids=" ".join)
+@pytest.mark.parametrize("words", [*HELP[1:], *RESULTS, *SLOW_RESULTS], ids=" ".join)
 def test_a_full_standard_output_is_one_line_and_a_status(words: list[str]) -> None:
     with full() as device:
         done = run(*COMMAND, *words, stdout=device)
@@ -108,7 +111,7 @@ def test_a_character_that_standard_output_lacks_is_an_escape(environment: dict[s
     assert done.stdout == b"one word " + sign + b" \\udce9\n"
 
 
-@pytest.mark.parametrize("words", [*HELP, *RESULTS], ids=" ".join)
+@pytest.mark.parametrize("words", [*HELP, *RESULTS, *SLOW_RESULTS], ids=" ".join)
 def test_commands_print_in_ascii_what_they_print_in_utf_8(words: list[str]) -> None:
     plain, ascii_only = run(*COMMAND, *words), run(*COMMAND, *words, environment=ASCII)
     assert b"Traceback" not in ascii_only.stderr

@@ -121,6 +121,7 @@ def test_a_worker_alone_refuses_a_port_that_is_taken_and_is_not_started_again(
     )
 
 
+@pytest.mark.long
 def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
     refused = ("--set", "learners.opml.generation=7", "up")
@@ -132,6 +133,7 @@ def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
     assert not list((tmp_path / "temporary").glob("kinstream-checkpoints-*"))
 
 
+@pytest.mark.long
 def test_a_service_with_wrong_settings_ends_up_with_status_2(tmp_path: Path) -> None:
     spaces = 'search.spaces={"s": {"learner": "opml"}}'
     status, output = ended(begin(tmp_path, "--set", spaces, "--set", "search.clients_file=missing", "up"))

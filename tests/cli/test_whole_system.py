@@ -75,6 +75,7 @@ def test_events_from_the_future_mean_that_clocks_differ(ahead: bool) -> None:
     assert ("NTP" in found.mend) is ahead
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_a_system_is_checked_and_shown_from_its_first_hour_on(
     kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -327,6 +327,7 @@ def test_a_list_without_clicks_is_no_evidence_and_no_error(kind: str) -> None:
     goes_on(stream, kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_list_of_ten_thousand_items_is_refused_and_the_longest_that_may_be_is_used_within_its_cap(
     kind: str,

@@ -183,6 +183,7 @@ def test_the_check_of_settings_names_the_package_with_all_other_faults(others: P
     assert "learners.b" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_learner_of_another_package_is_warmed_up_by_name(others: Path) -> None:
     done = run(others, "-m", "kinstream.cli.main", "warm-up", "sound")
     assert done.returncode == 0, done.stderr

@@ -144,6 +144,7 @@ def test_the_end_of_an_outage_is_reported_too(make_system: MakeSystem, mortal: K
     worker.status()
 
 
+@pytest.mark.long
 def test_no_brokers_in_the_settings_is_an_error_of_one_line(tmp_path: Path) -> None:
     system = System(tmp_path / "system", "")
     status, output = system.run("worker", "learner", "opml", "--create", "--unsupervised")

@@ -238,6 +238,7 @@ def test_zero_fits_once_as_soon_as_the_buffer_is_full(kind: str) -> None:
     assert 50 <= found[0] < 80
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", [1e-4, 1e3])
 def test_streams_of_any_scale_stay_finite(kind: str, scale: float) -> None:

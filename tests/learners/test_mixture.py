@@ -297,6 +297,7 @@ def test_the_best_scaling_gets_the_weight() -> None:
     assert learned.score(model.transform(X[750:]), y[750:]) > raw.score(X[750:], y[750:]) + 0.2
 
 
+@pytest.mark.long
 def test_the_margin_is_that_of_the_metric_as_it_was_served() -> None:
     model = Mixture(dtype="float64", warm_up=32)
     tested, served = 0, model._served
@@ -413,6 +414,7 @@ def test_what_is_exported_is_the_metric() -> None:
     np.testing.assert_allclose(embedded(file, X), model.transform(X), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [None, 2])
 def test_it_has_as_many_columns_as_features_at_most_and_nearly_the_distances_of_all_members(
     rank: int | None,

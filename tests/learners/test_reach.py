@@ -139,6 +139,7 @@ def test_a_far_row_renews_no_scale_and_hides_no_drift(value: float) -> None:
     assert drift.due
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bad", [(None, 1e12), (None, -1e20), (3, 9.97e36), (0, -3.4e38), (None, 1e5), (3, -9_999.0)]
 )

@@ -164,6 +164,7 @@ def fed(model: Softmax, X: Matrix, index: NDArray[np.int64]) -> Softmax:
     return model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", ["chains", "none"])
 @pytest.mark.parametrize(("d", "rank", "memory"), [(2, 100, 512), (6, 100, 512), (12, 3, 512), (6, 100, 11)])
 def test_steps_are_those_of_the_formulas(d: int, rank: int, memory: int, groups: str) -> None:

@@ -137,6 +137,7 @@ def test_the_updates_lead_from_a_model_to_the_map(tmp_path: Path) -> None:
     same_maps(log, agent)
 
 
+@pytest.mark.long
 def test_a_learner_restored_before_every_message_writes_the_same(tmp_path: Path) -> None:
     log, other = built(tmp_path), built(tmp_path / "other")
     Agent(spec_of(), config(), log, tmp_path / "learner").run()

@@ -38,6 +38,7 @@ def batch_of(
     return Batch(X, index, np.ones(len(index), np.bool_), signs, group=group), outcomes
 
 
+@pytest.mark.long
 @given(BATCHES, st.integers(2, 7))
 @settings(max_examples=150)
 def test_the_window_is_a_queue(

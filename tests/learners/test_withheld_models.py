@@ -147,6 +147,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return World(root, monkeypatch)
 
 
+@pytest.mark.long
 def test_the_file_of_the_last_announced_model_stays_through_checkpoints_and_restarts(world: World) -> None:
     world.checkpoints(3, worse=False)
     good = world.good()
@@ -172,6 +173,7 @@ def test_the_file_of_the_last_announced_model_stays_through_checkpoints_and_rest
         data_of(good, world.settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", ["checkpoint.during-prune", "checkpoint.before-manifest", "checkpoint.after-manifest"]
 )
@@ -342,6 +344,7 @@ def test_services_say_it_once_and_end_saying_it(
     assert len(lines) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failure", [Failure.MISSING, Failure.DAMAGED, Failure.UNREACHABLE, Failure.REFUSED])
 def test_a_store_that_has_none_of_64_models_is_one_line_of_the_log(
     failure: Failure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -226,6 +226,7 @@ def test_rules_beyond_the_limit_are_summed() -> None:
     assert by_rule[OTHER] == Counts(seen=5)
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(st.lists(outcomes(), max_size=30))
 def test_no_series_that_stays_ever_falls_and_each_outcome_moves_one(stream: list[Outcome]) -> None:

@@ -67,6 +67,7 @@ class Files:
         return from_bytes(self.held[name])
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(BLOCKS)
 def test_it_holds_what_a_dict_would_hold_also_after_a_restore_at_any_place(

@@ -180,6 +180,7 @@ def test_builder(case: Case, check: Callable[[Case], None]) -> None:
     check(case)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hash_seed", [0, 4711])
 def test_builders_do_the_same_in_another_process(hash_seed: int) -> None:
     do_the_same_in_another_process(CASES, hash_seed)

@@ -536,6 +536,7 @@ def test_memories_are_bounded_and_what_they_drop_is_counted() -> None:
     assert fates(builder, "duplicate-list") == (1,)
 
 
+@pytest.mark.long
 def test_what_has_expired_is_dropped_without_being_counted() -> None:
     builder = ready(max_late_ms=0, vote_window_ms=10, support_window_ms=10)
     for n in range(2_000):
@@ -720,6 +721,7 @@ def run_of_all() -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_another_process_does_the_same(hash_seed: str) -> None:
     code = "from tests.processors.test_clicks import run_of_all; print(run_of_all())"

@@ -122,6 +122,7 @@ def test_it_is_the_fixpoint_of_the_four_rules(said: list[Said], cuts: set[int]) 
     check_against_reference(unlimited(N), Reference(), said, cuts)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=200)
 @given(SAID, CUTS, st.integers(1, 3))
 def test_votes_count_by_their_net(said: list[Said], cuts: set[int], support: int) -> None:
@@ -129,6 +130,7 @@ def test_votes_count_by_their_net(said: list[Said], cuts: set[int], support: int
     check_against_reference(builder, Reference(support), said, cuts)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(SAID)
 def test_triplets_are_as_many_as_the_specification_says(said: list[Said]) -> None:

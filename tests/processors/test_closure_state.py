@@ -89,6 +89,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return bool(request.param)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SETTINGS)
 def test_it_continues_from_every_message(name: str, small: bool) -> None:
     settings = SETTINGS[name]
@@ -187,6 +188,7 @@ def digest_of(settings: dict[str, object], *, half: bool) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hash_seed", [0, 4711])
 def test_it_does_the_same_in_another_process(hash_seed: int) -> None:
     found = subprocess.run(

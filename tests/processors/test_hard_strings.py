@@ -69,6 +69,7 @@ def _settings(kind: str) -> Settings:
     return Settings.model_validate({"builders": {"b": {"kind": kind}}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_builder_applies_or_refuses_checkpoints_and_redrives(kind: str, tmp_path: Path) -> None:
     """Uninterrupted, and restored from a checkpoint again and again: same state, same outputs, same letters."""

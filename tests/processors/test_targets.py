@@ -67,6 +67,7 @@ def plain(
     return known
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from(["frozen", "reservoir"]),

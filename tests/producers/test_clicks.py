@@ -392,6 +392,7 @@ def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_pa
     assert [one.address for one in sent(write(tmp_path, rows), reading)] == ["9c1d"]
 
 
+@pytest.mark.long
 @given(st.lists(a_list(), min_size=1, max_size=12))
 def test_a_block_holds_its_lists_and_is_no_larger_than_was_reckoned(lists: list[Click]) -> None:
     block = click_block(lists, "s", 0)

@@ -295,6 +295,7 @@ def folder(tmp_path: Path) -> ProgressFolder:
     return ProgressFolder(tmp_path / "loads", LOG)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"shuffle_seed": 1, "repeat": 3}, {"hold_out": 0.3, "repeat": 2}])
 @pytest.mark.parametrize("kept", [True, False], ids=["progress kept", "progress lost"])
 def test_a_load_killed_at_any_block_counts_every_row_once(

@@ -181,6 +181,7 @@ def check(make: Callable[[], Load[Any]], rows: int, sizes: tuple[int, int], at: 
     assert sorted(found) == expected_rows(make(), rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TEXTS, ids=lambda kind: kind.__name__)
 @settings(max_examples=20, deadline=None)
 @given(
@@ -214,6 +215,7 @@ def test_text_files(
         check(lambda: kind(Path(folder) / "rows", made, rows), rows, sizes, at, landed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BINARY, ids=lambda kind: kind.__name__)
 @settings(max_examples=12, deadline=None)
 @given(
@@ -233,6 +235,7 @@ def test_binary_files(
 # ---- errors name the place that an editor shows -----------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["value", "ragged", "utf-8"])
 @settings(max_examples=25, deadline=None)
 @given(
@@ -266,6 +269,7 @@ def test_errors_name_the_row_and_the_line_alike(
         assert f"row {bad + 1} (line {line})" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_a_line_end_within_quotes_is_whole_wherever_a_read_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str

@@ -151,6 +151,7 @@ def counted(log: MemoryLog) -> list[bytes]:
     return applied
 
 
+@pytest.mark.long
 @each
 @pytest.mark.parametrize("kept", [True, False], ids=["progress kept", "progress lost"])
 def test_a_load_killed_at_any_block_counts_every_row_once(
@@ -191,6 +192,7 @@ def test_blocks_do_not_depend_on_how_the_source_reads(
     assert encoded(make(tmp_path)) == expected
 
 
+@pytest.mark.long
 @each
 def test_cutting_goes_on_at_any_block(tmp_path: Path, make: Callable[[Path], PhasedLoad]) -> None:
     cuts = list(make(tmp_path).cuts(BEGINNING))

@@ -73,6 +73,7 @@ def test_the_advice_on_a_rejected_block_works() -> None:
         produce(labelled(), TooSmall(MemoryLog()), "kinstream.events")
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_a_small_topic_takes_a_load(
     kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def command(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return Command(system, config)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["events", "constraints"])
 def test_json_holds_counters_digests_claim_and_comparisons(command: Command, source: str) -> None:
     found = command.json("--from", source, "--compare")
@@ -152,6 +153,7 @@ def test_a_comparison_of_nothing_is_status_1(command: Command) -> None:
     assert command("--from", "constraints", "--end", "1").exit_code == 0
 
 
+@pytest.mark.long
 def test_other_settings_end_as_they_would_in_the_settings_file(command: Command) -> None:
     def digests(*arguments: str) -> list[str]:
         return [row["digest"] for row in command.json("--learner", "opml", *arguments)["learners"]]
@@ -233,6 +235,7 @@ def test_a_file_is_read_with_the_options_that_loaded_it(command: Command, tmp_pa
     assert (found["messages"], found["learners"][0]["seen"]) == (5, 37)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

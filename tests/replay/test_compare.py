@@ -58,6 +58,7 @@ def newest_file(system: System, name: str) -> Path:
     return max(folder.glob(f"{name}@*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
 def test_a_flipped_bit_of_a_file_is_damage_and_the_checkpoint_before_it_is_compared(
     system: System, origin: Origin

@@ -28,6 +28,7 @@ def table(tmp_path: Path) -> str:
     return f"file:{path}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blocks", [BlockSettings(), SHUFFLED])
 @pytest.mark.parametrize("name", ["sklearn:iris", "file"])
 def test_a_file_ends_in_the_models_of_the_log_that_it_was_loaded_into(

@@ -48,6 +48,7 @@ def differing(result: Result) -> list[SpaceComparison]:
     return [c for c in result.comparisons if c.verdict is not Agreement.EQUAL]
 
 
+@pytest.mark.long
 def test_replays_of_events_and_of_constraints_end_in_the_agents_state(system: System) -> None:
     of_events, of_constraints = (system.replay(origin) for origin in TOPICS)
     assert digests(of_events) == digests(of_constraints) == agents_digests(system)
@@ -55,6 +56,7 @@ def test_replays_of_events_and_of_constraints_end_in_the_agents_state(system: Sy
     assert len(digests(of_events)) == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
 def test_verdicts_on_held_out_events_are_those_of_the_agents(make_system: MakeSystem, origin: Origin) -> None:
     sections = {name: {**section, "held_out": 0.3} for name, section in CONFIG["learners"].items()}
@@ -101,6 +103,7 @@ def test_every_space_and_partition_equals_its_checkpoint(
     assert len(result.comparisons) == wholes + spaces
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
 def test_a_replay_stops_at_the_checkpoints_of_a_system_that_goes_on(system: System, origin: Origin) -> None:
     learned = agents_digests(system)
@@ -218,6 +221,7 @@ def test_a_record_that_an_operator_skipped_is_skipped(system: System) -> None:
     assert not differing(result)
 
 
+@pytest.mark.long
 def test_a_generation_that_goes_on_from_another_is_replayed_from_where_that_ended(system: System) -> None:
     system.log.append(EVENTS, b"a", encode(Control("a", Action.RESET, 5)))
     system.load(2, load="unread")
@@ -260,6 +264,7 @@ def test_one_partition_is_replayed_and_compared_alone(system: System) -> None:
         assert not differing(result)
 
 
+@pytest.mark.long
 def test_a_range_that_does_not_reach_the_checkpoint_is_elsewhere(system: System) -> None:
     for request in ({"end": Point(offset=3)}, {"start": Point(offset=2)}, {"end": Point(time_ms=3)}):
         for origin in TOPICS:
@@ -367,6 +372,7 @@ def two(make_system: MakeSystem) -> System:
     return running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
 @pytest.mark.parametrize("until_checkpoint", [False, True])
 def test_each_learner_of_its_own_builder_equals_its_checkpoints(
@@ -380,6 +386,7 @@ def test_each_learner_of_its_own_builder_equals_its_checkpoints(
     assert {(f"learner-{name}", space) for name in two.learners for space in SPACES} <= compared
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behind", ["opml", "oasis", "both"])
 @pytest.mark.parametrize("ahead", ["first", "second", "both"])
 def test_agents_that_stand_at_different_offsets_are_each_compared_at_their_own(

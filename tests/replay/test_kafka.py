@@ -53,6 +53,7 @@ def verdicts(result: Any) -> set[tuple[str, str]]:
     return {(c["agent"], c["verdict"]) for c in result["comparisons"]}
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_replays_equal_agents_that_were_killed_and_still_run(kafka: KafkaBroker, tmp_path: Path) -> None:
     system = System(tmp_path / "system", kafka.bootstrap, "replayed", 3, SETTINGS)

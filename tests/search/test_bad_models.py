@@ -222,6 +222,7 @@ def test_stores_that_hang_hold_up_neither_other_spaces_nor_the_older_model(learn
         followed.a.wait(name_of(hanging[-1]), timeout=SECONDS)
 
 
+@pytest.mark.long
 def test_loads_that_hang_are_bounded(learned: World) -> None:
     version = good(learned)
     hanging = [replace(version, step=1_000 + n, location=f"hangs-{n}") for n in range(30)]
@@ -485,6 +486,7 @@ def usable(model: Model) -> bool:
     return bool(np.isfinite(model.transform(np.ones((2, model.dimension)))).all())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learner", ["opml", "copml"])
 def test_mutated_files_are_loaded_or_refused(learned: World, tmp_path: Path, learner: str) -> None:
     rng = np.random.default_rng([17, 8, len(learner)])

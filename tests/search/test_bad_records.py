@@ -96,6 +96,7 @@ def test_updates_that_come_faster_than_they_are_taken_are_bounded_and_counted(
     assert stepping.left_out == 100 - len(stepping._waiting)
 
 
+@pytest.mark.long
 def test_a_space_whose_updates_fail_is_followed_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """One update that raises ends no thread: announced models go on to serve."""
     spaces = {"shop": {"learner": "opml", "index": "lazy", "updates": True}}
@@ -125,6 +126,7 @@ def message(value: bytes | None, offset: int) -> Message:
     return Message(TOPIC, 0, offset, 1, b"shop", value, (), offset - 1)
 
 
+@pytest.mark.long
 def test_bytes_of_items_that_are_mutated_are_applied_or_refused() -> None:
     agent, rng = Agent(**SHOP), np.random.default_rng([17, 2])
     reader = agent.events.reader

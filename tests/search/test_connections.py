@@ -102,6 +102,7 @@ def told(data: bytes, status: int, reason: str) -> None:
 # ---- many -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /heal"])
 def test_probes_and_questions_are_answered_beside_clients_that_send_nothing(sent: bytes) -> None:
     with serving(max_connections=100) as address, clients(address, 300, sent):

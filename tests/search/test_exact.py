@@ -129,6 +129,7 @@ def test_one_product_decides_for_nearly_all_items_where_the_data_are_centred(
             assert sum(measured) / 64 < 30
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),

@@ -140,6 +140,7 @@ def counted(events: list[Event]) -> Exposed:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_the_figures_are_those_of_the_whole_log(seed: int) -> None:
     events = log_of(seed)

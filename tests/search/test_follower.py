@@ -174,6 +174,7 @@ def test_a_follower_without_brokers_is_refused_at_once(
         ModelFollower("a", "opml").start()
 
 
+@pytest.mark.long
 def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broker, tmp_path: Path) -> None:
     (example,) = [b.text for b in blocks(ROOT / "README.md", "python") if b.before == "<!-- test: follow -->"]
     assert len(example.splitlines()) <= 20
@@ -205,6 +206,7 @@ def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broke
 # ---- brokers that fail ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_brokers_that_are_away_are_told_and_waited_for(world: World) -> None:
     with ModelFollower("a", "opml", world.settings, brokers="127.0.0.1:1") as metric:
         metric.wait(lambda model: metric.staleness().trouble is not None, timeout=20.0)

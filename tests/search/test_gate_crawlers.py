@@ -50,6 +50,7 @@ def verdicts(gate: SpaceGate) -> list[str]:
     return [verdict for verdict, count in gate.verdicts.items() if count]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("crawler", CRAWLERS)
 def test_whoever_looks_and_never_clicks_ends_no_comparison(crawler: str, pace: str) -> None:
@@ -76,6 +77,7 @@ def test_whoever_clicks_only_what_both_rankings_show_ends_none_either() -> None:
     assert (gate.fates[Fate.TIED], verdicts(gate)) == (LISTS, ["challenge"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.53, 0.62])
 @pytest.mark.parametrize("crawler", ["one user", "one address with ever new users", "nobody"])
 def test_a_crawler_among_users_changes_nothing(crawler: str, share: float) -> None:

@@ -153,6 +153,7 @@ def filled(seed: int) -> MemoryLog:
     return log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_left_out_and_sent_again_counts_once_whatever_crashes(seed: int, tmp_path: Path) -> None:
     spec = gate_spec(config(per_user=5, per_item=40))

@@ -63,6 +63,7 @@ class Rule:
         return "counted"
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000))
 def test_caps_and_bursts_follow_their_rules(seed: int) -> None:

@@ -76,6 +76,7 @@ def test_the_gate_counts_votes() -> None:
     assert gate.evidence.votes == pytest.approx(4 + 4 / 9)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10_000), st.sampled_from([6, 12]), st.booleans())
 @example(seed=2281, accounts=6, first=False)

@@ -204,6 +204,7 @@ def test_a_request_that_its_store_does_not_answer_says_nothing_of_the_store(
     assert search(client).status_code == 200
 
 
+@pytest.mark.long
 def test_probes_tell_strangers_nothing_of_where_things_are(
     gateway: Gateway, client: httpx.Client, store: Memory
 ) -> None:
@@ -214,6 +215,7 @@ def test_probes_tell_strangers_nothing_of_where_things_are(
         assert not any(word in text for word in ("db.internal", "5432", "shop.items")), path
 
 
+@pytest.mark.long
 def test_a_check_that_hangs_is_a_broken_process_and_a_store_that_is_away_is_not(store: Memory) -> None:
     gateway = Gateway({"docs": section()}, create=lambda *_: store)
     hang = threading.Event()

@@ -51,6 +51,7 @@ def impressions(draw: st.DrawFn) -> Impression:
     )
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(impressions(), st.text(min_size=1, max_size=20), st.binary(min_size=6, max_size=6))
 def test_what_is_written_is_read(one: Impression, space: str, nonce: bytes) -> None:

@@ -40,6 +40,7 @@ def bits(index: HashedIndex) -> NDArray[np.bool_]:
     return np.stack([index.keys.bit(taken, j) for j in range(index.settings.bits)], axis=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ("float64", "float32"))
 @given(data=st.data())
 @settings(max_examples=60)

@@ -61,11 +61,13 @@ OPERATIONS = (
 )
 
 
+@pytest.mark.long
 def test_every_operation_is_driven(api: Any) -> None:
     found = {(one.ok().path, one.ok().method.upper()) for one in api.get_all_operations()}
     assert found == set(OPERATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_every_answer_is_in_the_schema(api: Any, path: str, method: str, mode: GenerationMode) -> None:

@@ -181,6 +181,7 @@ def test_killed_at_random_under_load_it_never_answers_wrong(
     assert len({step for step, _ in named}) > 2 and len({at for _, at in named}) > 5
 
 
+@pytest.mark.long
 def test_it_reads_what_others_wrote_before_and_stops_when_told(
     kafka: KafkaBroker,
     systems: MakeSystem,
@@ -238,6 +239,7 @@ def test_a_catalogue_is_read_anew_where_its_topic_was_recreated(
     assert agent.process.stop() == 0
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_and_a_missing_space_are_told_in_one_line(
     kafka: KafkaBroker,
     systems: MakeSystem,
@@ -247,6 +249,7 @@ def test_a_port_that_is_taken_and_a_missing_space_are_told_in_one_line(
     assert status != 0 and "name a space" in told and "Traceback" not in told
 
 
+@pytest.mark.long
 def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) -> None:
     port = free_port()
     system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=port)
@@ -259,6 +262,7 @@ def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) ->
     assert agent.process.said("the supervisor is gone; stopping") and not agent.process.said("Traceback")
 
 
+@pytest.mark.long
 def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(
     kafka: KafkaBroker, systems: MakeSystem, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def test_one_space_may_end_while_another_goes_on(folder: str) -> None:
     QdrantClient(path=folder).close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PATHS)
 def test_a_bad_path_in_a_filter_is_the_requests_fault_and_the_store_stays_ready(
     folder: str, path: str
@@ -298,6 +299,7 @@ def collection(vectors: Any) -> Any:
 SOUND = {"size": 3, "distance": "Cosine"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("now", "where", "blamed"),
     [
@@ -319,6 +321,7 @@ def test_a_server_that_refuses_a_request_is_asked_who_is_to_blame(now: Any, wher
         one.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "answer", [(404, {}), (500, b"oh"), (403, {}), (200, b"<html>"), (200, {"result": 3})]
 )

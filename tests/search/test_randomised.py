@@ -122,6 +122,7 @@ def test_a_list_is_a_permutation_of_the_ranking_and_its_id_says_which(
     assert parts is not None and parts.drawn == found.drawn
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     st.integers(0, 2**48 - 1),

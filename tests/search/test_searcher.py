@@ -188,6 +188,7 @@ def _enough(asked: list[Any], least: int, faults: list[BaseException]) -> bool:
     return len(asked) > least or bool(faults)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", ["exact", "lazy"])
 def test_every_answer_is_right_under_the_model_and_catalogue_that_it_names(index: str) -> None:
     """Models and items change at random under concurrent queries."""

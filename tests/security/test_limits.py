@@ -117,6 +117,7 @@ def _long(value: int) -> bytes:
     return bytes(out) + bytes([number])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [
@@ -298,6 +299,7 @@ def _columns(path: Path) -> list[Any]:
     return list(NpzFile(path).parts(["X"], 0))
 
 
+@pytest.mark.long
 def test_a_row_group_of_parquet_is_refused_by_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +315,7 @@ def test_a_row_group_of_parquet_is_refused_by_what_it_says(
     assert len(next(ParquetFile(path).parts(["y"], 0))) == 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
 def test_a_row_of_csv_has_to_fit_in_a_block(name: str, tmp_path: Path) -> None:
     path = tmp_path / name

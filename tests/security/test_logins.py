@@ -126,6 +126,7 @@ def _check(error: KinstreamError, told: str) -> None:
         raise error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("user", "told"), REFUSALS)
 def test_librdkafka_ends_the_wait_at_once_and_says_why(
     user: Callable[[SecuredBroker], Changes],
@@ -142,6 +143,7 @@ def test_librdkafka_ends_the_wait_at_once_and_says_why(
     _check(refused.value, told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("user", "told"), REFUSALS)
 def test_aiokafkas_error_is_explained_alike(
     user: Callable[[SecuredBroker], Changes],

@@ -100,6 +100,7 @@ def _of_call(node: ast.Call) -> Iterator[str]:
         yield f"{name} through a shell"
 
 
+@pytest.mark.long
 def test_no_package_can_run_what_it_reads() -> None:
     assert len(FILES) > 200
     found = [line for place, tree in trees().items() for line in faults(tree, place)]

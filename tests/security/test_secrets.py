@@ -220,6 +220,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_command_tells_a_secret_whatever_becomes_of_it(words: list[str], tmp_path: Path) -> None:
     done = subprocess.run(

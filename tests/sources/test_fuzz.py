@@ -170,6 +170,7 @@ def test_mutated_json_stops_nothing(part: int) -> None:
     assert found["applied"] > 500 and found["letters"] > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(3))
 def test_mutated_avro_stops_nothing(part: int, tmp_path: Path) -> None:
     rng = random.Random(part)
@@ -197,6 +198,7 @@ def test_mutated_avro_stops_nothing(part: int, tmp_path: Path) -> None:
     assert found["applied"] > 500 and found["letters"] > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(3))
 def test_mutated_insights_stop_nothing(part: int) -> None:
     rng = random.Random(part)

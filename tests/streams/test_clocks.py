@@ -128,6 +128,7 @@ def test_brokers_stamp_the_records_of_every_topic() -> None:
     assert {topic.config(1)["message.timestamp.type"] for topic in CATALOGUE} == {"LogAppendTime"}
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.parametrize("number", [1, 200])
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_lock, "_told", -compile_lock.REPEAT_SECONDS)
 
 
+@pytest.mark.long
 def test_processes_that_start_together_compile_each_kernel_once(tmp_path: Path) -> None:
     (tmp_path / "user_of_piece.py").write_text(USER)
     (tmp_path / "shared_piece.py").write_text(SHARED.format(number=10))

@@ -42,6 +42,7 @@ print(twice(1), sum(twice.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.long
 def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "user_of_piece.py").write_text(USER)
 
@@ -103,6 +104,7 @@ def test_a_kernel_takes_pieces_only_from_files_of_its_stamp(path: Path) -> None:
             assert (alias.asname or alias.name) not in used or file in stamp, f"{alias.name} of {node.module}"
 
 
+@pytest.mark.long
 def test_imports_are_found_as_the_parser_finds_them() -> None:
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         expected = set()

@@ -286,6 +286,7 @@ def test_what_could_not_follow_is_said_before_anything_begins(system: GrowingSys
 # ---- many ends ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_ends_the_runs_no_record_is_in_two_generations(
     system: GrowingSystem, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -76,6 +76,7 @@ def check(kinds: list[str], tmp_path: Path, *builders: str) -> None:
         np.testing.assert_allclose(values, compiled[name], rtol=1e-6, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.long
 def test_the_interpreter_runs_kernels_with_the_same_result_to_rounding(tmp_path: Path) -> None:
     check(["copml", "opml"], tmp_path)
 

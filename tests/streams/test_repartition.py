@@ -80,6 +80,7 @@ def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_log, "SEGMENT", 6)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_segments")
 @pytest.mark.parametrize("steps", [(5,), (3, 7)], ids=str)
 def test_it_ends_as_if_the_partitions_had_always_been_there(

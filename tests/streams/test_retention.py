@@ -19,6 +19,7 @@ def cluster(kafka: KafkaBroker) -> Iterator[Cluster]:
     made.close()
 
 
+@pytest.mark.long
 def test_a_topic_keeps_what_it_says(kafka: KafkaBroker, cluster: Cluster) -> None:
     kafka.create_topic("kept-hour", retention_ms="3600000")
     assert cluster.retention_seconds("kept-hour") == 3600

@@ -39,6 +39,7 @@ def same(left: object, right: object) -> bool:
     return type(left) is type(right) and left == right
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(NAMES, SCALARS | ARRAYS, max_size=6))
 def test_every_state_comes_back_as_it_was(state: State) -> None:

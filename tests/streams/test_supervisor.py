@@ -63,6 +63,7 @@ def test_a_stop_reaches_the_worker(tmp_path: Path) -> None:
     assert note.read_text() == "up stopped"
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "note"
     child = (
@@ -138,6 +139,7 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     until(lambda: not alive(child_process))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [["worker", "metrics"], ["gateway"]])
 def test_a_process_that_waits_for_brokers_ends_when_its_supervisor_is_killed(
     command: list[str], tmp_path: Path

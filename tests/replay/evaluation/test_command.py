@@ -69,6 +69,7 @@ def table(tmp_path: Path) -> str:
     return f"file:{path}"
 
 
+@pytest.mark.long
 def test_files_and_bundled_sets_stand_beside_each_other(table: str, tmp_path: Path) -> None:
     found = evaluate(
         *("--from", "sklearn:wine", "--from", table, "--learner", "opml", "--splits", "2"),
@@ -115,6 +116,7 @@ def test_a_newcomer_reads_one_table_one_recommendation_and_the_features(tmp_path
     assert len(table) == 8 and len(lines) <= 35
 
 
+@pytest.mark.long
 def test_features_of_another_metric_are_listed_by_its_name(table: str, tmp_path: Path) -> None:
     words = ("evaluate", "--from", table, "--learner", "opml", "--splits", "2", "--no-report", "--jobs", "1")
     found = CliRunner().invoke(cli, [*words, "--importance", "zscore", "--output", str(tmp_path)])
@@ -123,6 +125,7 @@ def test_features_of_another_metric_are_listed_by_its_name(table: str, tmp_path:
     assert "there is no such metric; there are: euclidean; cosine" in str(refused.exception)
 
 
+@pytest.mark.long
 def test_batch_learners_stand_beside_and_lmnn_not_where_it_takes_minutes(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     path = tmp_path / "wide.npz"
@@ -201,6 +204,7 @@ def running(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("kinstream.toml").write_text(CONFIG)
 
 
+@pytest.mark.long
 def test_a_log_of_samples_is_split_by_rows(running: None) -> None:
     found = evaluate("--from", "events", "--space", "d", "--splits", "2", "--in-order")
     assert found["data"] == [{"name": "d", "rows": 96, "features": 4, "classes": 3}]

@@ -203,6 +203,7 @@ def check_runs(seeds: range, lists: int, least: float, most: float) -> None:
     assert spread["dr"] < spread["ips"]
 
 
+@pytest.mark.long
 def test_the_intervals_cover_the_truth_and_the_naive_figure_is_wrong() -> None:
     check_runs(range(120), 120, 0.88, 1.0)
 

@@ -159,6 +159,7 @@ class Walk:
         self.naive, self.truth = float(np.mean(naive[part])), float(np.mean(expected[part]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", ["events", "constraints"])
 def test_each_list_is_judged_before_it_is_learned(
     command: Commands, drafted: DraftedLog, origin: str
@@ -176,6 +177,7 @@ def test_each_list_is_judged_before_it_is_learned(
     assert answer["lists"]["used"] == walk.lists and answer["not_judged"] == {}
 
 
+@pytest.mark.long
 def test_another_setting_is_another_model_and_the_same_lists(command: Commands, drafted: DraftedLog) -> None:
     answer = judged(command, "--learner", "taste", "--set", "aggressiveness=0.1")
     plain = judged(command, "--learner", "taste")
@@ -188,6 +190,7 @@ def test_another_setting_is_another_model_and_the_same_lists(command: Commands, 
     assert answer["lists"] == plain["lists"]
 
 
+@pytest.mark.long
 def test_lists_count_from_a_place_and_the_learner_knows_those_before(
     command: Commands, drafted: DraftedLog
 ) -> None:
@@ -199,6 +202,7 @@ def test_lists_count_from_a_place_and_the_learner_knows_those_before(
     assert found["dr"]["low"] < late.truth < found["dr"]["high"]
 
 
+@pytest.mark.long
 def test_the_report_warns_where_support_is_missing_and_names_who_is_not_judged(command: Commands) -> None:
     found = command("--from", "events", "--model", "drafted.npz", "--model", "new.npz")
     assert found.exit_code == 0, found.output
@@ -208,6 +212,7 @@ def test_the_report_warns_where_support_is_missing_and_names_who_is_not_judged(c
     assert f"warning: {NEW}: 37% of what it would show could not be shown" in found.stderr
 
 
+@pytest.mark.long
 def test_the_estimates_change_nothing_of_the_replay(command: Commands) -> None:
     with_lists = json.loads(command("--model", "drafted.npz", "--json").stdout)
     without = json.loads(CliRunner().invoke(cli, ["replay", "--space", SPACE, "--json"]).stdout)
@@ -235,6 +240,7 @@ def test_what_cannot_be_judged_is_refused_before_anything_is_read(
         command("--model", "drafted.npz")
 
 
+@pytest.mark.long
 def test_the_page_shows_what_is_printed(command: Commands) -> None:
     page = ROOT / "docs" / "replaying.md"
     lines = next(b.text for b in blocks(page, "sh") if "--counterfactual" in b.text).splitlines()

@@ -93,6 +93,7 @@ def test_the_whole_curve_is_that_of_the_recorded_outcomes(system: System, tmp_pa
         assert {name: curves[learner][name] for name in sums} == sums
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("messages", [3, 9, 14])
 def test_prometheus_shows_the_point_of_the_curve_that_it_has_reached(
     system: System, tmp_path: Path, messages: int

@@ -282,6 +282,7 @@ def test_retrieval_agrees_with_scikit_learn() -> None:
     assert found.precision == pytest.approx([hits[:, 0].mean(), hits.mean()])
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_queries() -> None:
     X, y = random_rows(2, 5_000, d=2)
     peaks = []

@@ -45,6 +45,7 @@ def simulated(kind: DrawKind, lists: int, seed: int) -> Compared:
     return Compared(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DrawKind)
 def test_intervals_cover_the_propensities_of_known_users(kind: DrawKind) -> None:
     runs = 60

@@ -136,6 +136,7 @@ def test_nothing_of_another_question_is_taken_over(tmp_path: Path, changed: dict
     assert len(cells(tmp_path)) == 2 * 18
 
 
+@pytest.mark.long
 def test_nothing_of_other_rows_is_taken_over(tmp_path: Path) -> None:
     first = run(tmp_path)
     changed = blobs()

@@ -95,6 +95,7 @@ def test_a_reader_of_the_topic_holds_what_the_events_say(tmp_path: Path) -> None
     assert [reason for _, _, reason, _ in letters(log)] == [b"undecodable"]
 
 
+@pytest.mark.long
 def test_crashes_change_neither_outputs_nor_state(tmp_path: Path) -> None:
     settings = config(*SPACES)
     calm_log, _ = filled()
