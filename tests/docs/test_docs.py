@@ -215,8 +215,10 @@ def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
     page = DOCS / "learners.md"
     common = {name.strip("`"): literal(default) for name, default, _ in rows(page, "Common settings")}
     own: dict[str, dict[str, Any]] = {kind: {} for kind in learners.own_names()}
-    for kind, name, default, _ in rows(page, "Hyper-parameters"):
-        own[kind.strip("`")][name.strip("`")] = literal(default)
+    for kinds, name, default, _ in rows(page, "Hyper-parameters"):
+        for kind in kinds.split(", "):
+            assert name.strip("`") not in own[kind.strip("`")], f"{kind}: {name} stands there twice"
+            own[kind.strip("`")][name.strip("`")] = literal(default)
     for kind in learners.own_names():
         made = arguments(type(learners.create(kind)))
         shared = {name: value for name, value in common.items() if name in made and name not in own[kind]}
@@ -224,8 +226,13 @@ def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
     assert all(any(learners.has(kind, name) for kind in learners.own_names()) for name in common)
 
 
-def test_every_learner_stands_in_the_table_and_among_the_sources() -> None:
-    told = {row[0].strip("`"): row[1] for row in rows(DOCS / "learners.md", "All learners")}
+def test_every_learner_stands_in_one_table_and_among_the_sources() -> None:
+    first, others = (
+        {row[0].strip("`"): row[1] for row in rows(DOCS / "learners.md", heading)}
+        for heading in ("Which one", "Learners of the papers")
+    )
+    assert not first.keys() & others.keys()
+    told = first | others
     assert told.keys() == set(learners.own_names())
     for kind, form in told.items():
         wanted = "as its base" if kind == "fusion" else f"{learners.create(kind).form}s"
