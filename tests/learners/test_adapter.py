@@ -1,4 +1,4 @@
-"""The adapter against the formulas of docs/adapter.md in plain loops, its export, and what it does on data."""
+"""The adapter against the formulas of its docstring in plain loops, its export, and what it does on data."""
 
 from __future__ import annotations
 
