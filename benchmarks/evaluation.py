@@ -13,15 +13,15 @@ from typing import Final
 
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
+from kinstream.evaluation.experiment.data import Rows, of_arrays
+from kinstream.evaluation.experiment.feeds import SPACE, Built
+from kinstream.evaluation.experiment.plan import Cell, Contender, Measuring, Plan
+from kinstream.evaluation.measures.quality import knn
+from kinstream.evaluation.runner.cells import Runner
+from kinstream.evaluation.runner.store import Store
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
 from kinstream.processors.shared.base import Origin
-from kinstream.replay.evaluation.experiment.data import Rows, of_arrays
-from kinstream.replay.evaluation.experiment.feeds import SPACE, Built
-from kinstream.replay.evaluation.experiment.plan import Cell, Contender, Measuring, Plan
-from kinstream.replay.evaluation.measures.quality import knn
-from kinstream.replay.evaluation.runner.cells import Runner
-from kinstream.replay.evaluation.runner.store import Store
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import SampleBlock, Table
 

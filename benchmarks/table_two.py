@@ -17,7 +17,7 @@ from benchmarks.figures import Figure
 from benchmarks.papers.registry import protocol
 from benchmarks.papers.shared.data_folder import VARIABLE, DataFolder
 from benchmarks.papers.shared.protocol import prepare
-from kinstream.replay.evaluation.runner.run import TIMES, evaluate
+from kinstream.evaluation.runner.run import TIMES, evaluate
 from kinstream.streams.errors import SettingsError
 
 SETS: Final = ("iris", "wine", "glass", "balance", "breast", "pima", "waveform", "spect")

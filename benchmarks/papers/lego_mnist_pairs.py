@@ -24,9 +24,9 @@ from benchmarks.papers.shared.feeds import DrawnPairs
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import LEGO_AT_LEAST_POLA
 from benchmarks.papers.shared.splitters import GivenTest, Parted
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.experiment.splits import Scaling
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.splits import Scaling
 from kinstream.streams.records.values import DEFAULT_MODALITY
 
 CONSTRAINTS: Final = 1_000

@@ -27,9 +27,9 @@ from benchmarks.papers.shared.feeds import DrawnPairs
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published import Printed
 from benchmarks.papers.shared.published_tables import LEGO_SPEED_OVER_POLA
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.experiment.splits import Scaling
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.splits import Scaling
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3

@@ -28,10 +28,10 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.feeds import SeedsAndClosure
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OAHU_TABLE_3
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.feeds import Built
-from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.feeds import Built
+from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.splits import RandomHalves, Scaling
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 2

@@ -32,10 +32,10 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.feeds import DrawnTriplets
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OMDML_TABLE_2
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.feeds import Built, Feed
-from kinstream.replay.evaluation.experiment.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.feeds import Built, Feed
+from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.splits import RandomHalves, Scaling
 
 SPLITS: Final = 5
 QUICK_SPLITS: Final = 2

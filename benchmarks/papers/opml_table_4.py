@@ -21,10 +21,10 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OPML_TABLE_4
 from benchmarks.papers.shared.splitters import ColdStart
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.feeds import Built
-from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.experiment.splits import Scaling
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.feeds import Built
+from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.splits import Scaling
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3

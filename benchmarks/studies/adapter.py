@@ -22,11 +22,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from kinstream.evaluation.queries.compare import BATCH, NOTHING, compared
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.models.export import encode, export
 from kinstream.producers.simulated.documentation import corpus
 from kinstream.producers.simulated.searchers import Searchers
-from kinstream.replay.evaluation.queries.compare import BATCH, NOTHING, compared
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ModelVersion

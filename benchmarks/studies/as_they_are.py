@@ -28,8 +28,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
 from benchmarks.studies.never_worse import directions
+from kinstream.evaluation.runner.batch import Fitted, fitted
 from kinstream.learners.sklearn import MetricLearner
-from kinstream.replay.evaluation.runner.batch import Fitted, fitted
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 

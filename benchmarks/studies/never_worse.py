@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
+from kinstream.evaluation.runner.statistics import holm
 from kinstream.learners.oahu.learner import OAHU, VARIANTS
 from kinstream.learners.oahu.votes import classify
-from kinstream.replay.evaluation.runner.statistics import holm
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]

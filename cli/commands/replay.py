@@ -15,8 +15,8 @@ from kinstream.cli.shared.counterfactual import list_options
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.counterfactual.prequential import Judged, Prequential
-    from kinstream.replay.evaluation.measures.held_out import HeldOut
+    from kinstream.evaluation.counterfactual.prequential import Judged, Prequential
+    from kinstream.evaluation.measures.held_out import HeldOut
     from kinstream.replay.log.run import Request, Result
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.settings import Settings
@@ -223,7 +223,7 @@ def _changed(settings: Settings, learners: tuple[str, ...], changes: tuple[str, 
 
 def _judge(lists: _Lists, learners: Sequence[str], settings: Settings, cluster: Cluster) -> Prequential:
     from kinstream.cli.shared.counterfactual import events_of, keys_of, opened
-    from kinstream.replay.evaluation.counterfactual.prequential import Prequential, Request
+    from kinstream.evaluation.counterfactual.prequential import Prequential, Request
     from kinstream.streams.extras import require
 
     require("scipy", who="kinstream replay --counterfactual")
@@ -275,10 +275,10 @@ def _of_data(
     """The replay, and the errors of the learned metrics on held-out rows, if there are any."""
     from kinstream.cli.produce.labelled import reading
     from kinstream.cli.shared.told import tell_left_out
+    from kinstream.evaluation.measures.held_out import grade
     from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows
     from kinstream.producers.labelled.load import BlockSettings
     from kinstream.producers.labelled.sources import open_source
-    from kinstream.replay.evaluation.measures.held_out import grade
     from kinstream.replay.log.run import replay_blocks
     from kinstream.replay.log.sources import FILE_PREFIX, open_load
 

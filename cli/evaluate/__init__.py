@@ -1,4 +1,4 @@
-"""`kinstream evaluate`: options in, a plan of `replay.evaluation` out.
+"""`kinstream evaluate`: options in, a plan of `kinstream.evaluation` out.
 
 No measure is calculated here.
 """

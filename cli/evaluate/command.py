@@ -14,9 +14,9 @@ from kinstream.cli.shared.context import settings_of
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.experiment.contenders import Asked
-    from kinstream.replay.evaluation.experiment.data import Data
-    from kinstream.replay.evaluation.experiment.plan import Contender, Plan
+    from kinstream.evaluation.experiment.contenders import Asked
+    from kinstream.evaluation.experiment.data import Data
+    from kinstream.evaluation.experiment.plan import Contender, Plan
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
@@ -186,13 +186,13 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
         _of_log(settings, options) if options["sources"][0] in _LOGS else _of_files(settings, options)
     )
     plan = _plan(contenders, data, settings, options)
-    folder = options["output"] or Path("evaluation") / "-".join(one.name for one in data[:3])
+    folder = options["output"] or Path("evaluations") / "-".join(one.name for one in data[:3])
     finish(plan, data, folder, options)
 
 
 def _batch(options: dict[str, Any], data: list[Data]) -> tuple[str, ...]:
     """Kinds of batch learners; LMNN not where it takes too long."""
-    from kinstream.replay.evaluation.experiment.contenders import BATCH, LMNN_FEATURES
+    from kinstream.evaluation.experiment.contenders import BATCH, LMNN_FEATURES
 
     if not options["batch"]:
         return ()
@@ -208,7 +208,7 @@ def _batch(options: dict[str, Any], data: list[Data]) -> tuple[str, ...]:
 
 
 def _asked(options: dict[str, Any]) -> Asked:
-    from kinstream.replay.evaluation.experiment.contenders import Asked, parse_grids
+    from kinstream.evaluation.experiment.contenders import Asked, parse_grids
 
     return Asked(
         learners=tuple(dict.fromkeys(options["learners"])),
@@ -225,10 +225,10 @@ def _asked(options: dict[str, Any]) -> Asked:
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     from kinstream.cli.produce.labelled import reading
     from kinstream.cli.shared.told import tell_left_out
+    from kinstream.evaluation.experiment.contenders import of_rows
+    from kinstream.evaluation.experiment.data import of_source
     from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
     from kinstream.producers.labelled.sources import open_source
-    from kinstream.replay.evaluation.experiment.contenders import of_rows
-    from kinstream.replay.evaluation.experiment.data import of_source
     from kinstream.replay.log.sources import FILE_PREFIX
 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
@@ -256,9 +256,9 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     """Rows if every builder makes its constraints from labelled rows alone; otherwise the constraints of the log."""
+    from kinstream.evaluation.experiment import contenders as field
+    from kinstream.evaluation.experiment import recorded as log
     from kinstream.learners.sklearn import CONSTRAINTS
-    from kinstream.replay.evaluation.experiment import contenders as field
-    from kinstream.replay.evaluation.experiment import recorded as log
     from kinstream.replay.log.sources import parse_point, topic_range
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.topics import partition_of
@@ -310,8 +310,8 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
 def _plan(
     contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
 ) -> Plan:
-    from kinstream.replay.evaluation.experiment.plan import MEASURES, Choice, Measuring, Plan
-    from kinstream.replay.evaluation.experiment.splits import InOrder, RandomHalves
+    from kinstream.evaluation.experiment.plan import MEASURES, Choice, Measuring, Plan
+    from kinstream.evaluation.experiment.splits import InOrder, RandomHalves
 
     rows = all(hasattr(one, "tables") for one in data)
     share, splits = options["test_share"], options["splits"]

@@ -12,7 +12,7 @@ from kinstream.cli.shared.counterfactual import keys_of
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.propensities.places import Places
+    from kinstream.evaluation.propensities.places import Places
 
 
 @click.command()
@@ -36,8 +36,8 @@ def propensities(
 
     require("scipy", who="kinstream evaluate propensities")
     from kinstream.cli.evaluate.counterfactual import space_events
-    from kinstream.replay.evaluation.propensities.lists import compared
-    from kinstream.replay.evaluation.propensities.places import estimated
+    from kinstream.evaluation.propensities.lists import compared
+    from kinstream.evaluation.propensities.places import estimated
 
     settings = settings_of(ctx)
     keys = keys_of(settings)

@@ -79,9 +79,9 @@ def queries(
       kinstream evaluate queries --learner adapter --learner '{"kind": "adapter", "rank": 64}' --poisoned 0.2
     """
     from kinstream.cli.views.tables import echo_table
+    from kinstream.evaluation.queries.compare import summarised
+    from kinstream.evaluation.queries.sources import opened
     from kinstream.producers.simulated.searchers import Searchers
-    from kinstream.replay.evaluation.queries.compare import summarised
-    from kinstream.replay.evaluation.queries.sources import opened
 
     people = None
     if learn_from != LABELS:

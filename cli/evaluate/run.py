@@ -13,8 +13,8 @@ import click
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.experiment.data import Data
-    from kinstream.replay.evaluation.experiment.plan import Plan
+    from kinstream.evaluation.experiment.data import Data
+    from kinstream.evaluation.experiment.plan import Plan
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,8 +47,8 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     if not options["no_report"]:
         require("matplotlib", "jinja2", who="the report (--no-report leaves it out)")
 
-    from kinstream.replay.evaluation.runner.run import TIMES
-    from kinstream.replay.evaluation.runner.run import evaluate as run
+    from kinstream.evaluation.runner.run import TIMES
+    from kinstream.evaluation.runner.run import evaluate as run
 
     shown = options.get("importance")
     names = [contender.name for contender in plan.contenders]
@@ -74,13 +74,13 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
         raise SystemExit(130) from None
     times = json.loads((folder / TIMES).read_text(encoding="utf-8"))
     if not options["no_report"]:
-        from kinstream.replay.evaluation.report import write_report
+        from kinstream.evaluation.report import write_report
 
         write_report(result, folder, times=times, shown=shown)
     if options["as_json"]:
         click.echo(json.dumps(result, indent=1, sort_keys=True))
         return result
-    from kinstream.replay.evaluation.report.terminal import print_summary
+    from kinstream.evaluation.report.terminal import print_summary
 
     print_summary(result, times=times, shown=shown)
     click.echo(f"result: {folder / 'result.json'}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kinstream.cli.views.tables import echo_table
+from kinstream.evaluation.report.clipped import clipped_text
 from kinstream.monitoring.tallies import mistakes, utilised
-from kinstream.replay.evaluation.report.clipped import clipped_text
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.run import Result
 from kinstream.streams.records.held_out import LEARNED, METRICS
@@ -18,7 +18,7 @@ from kinstream.streams.records.held_out import HeldOut as HeldOutEvents
 from kinstream.streams.records.values import Counts
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.measures.held_out import HeldOut
+    from kinstream.evaluation.measures.held_out import HeldOut
 
 #: Lines of a table on the terminal; --json has them all.
 MAX_LINES: Final = 50

@@ -43,11 +43,11 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
+from kinstream.evaluation.measures.held_out import knn_error
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.producers.simulated.load import simulated_load
 from kinstream.producers.simulated.settings import START_MS, Simulation
 from kinstream.producers.simulated.simulator import ClickSimulator
-from kinstream.replay.evaluation.measures.held_out import knn_error
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import ClickBlock, Kind
 from tests.clicks.stream import (

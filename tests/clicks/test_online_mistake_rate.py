@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kinstream.evaluation.runner.prequential import prequential
 from kinstream.monitoring.tallies import Tallies, mistakes
-from kinstream.replay.evaluation.runner.prequential import prequential
 from kinstream.streams.records.codec.every_kind import decode_outcome
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Click, ConstraintBlock, Counts, Outcome

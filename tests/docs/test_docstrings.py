@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("learners", "monitoring", "processors", "producers", "replay", "search", "streams", "testing")
+PACKAGES = (
+    "evaluation",
+    "learners",
+    "monitoring",
+    "processors",
+    "producers",
+    "replay",
+    "search",
+    "streams",
+    "testing",
+)
 MODULES = sorted(
     ".".join(("kinstream", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
     for package in PACKAGES

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from kinstream.cli.main import cli
 from tests.docs.pages import ROOT, blocks
-from tests.replay.evaluation.drafted_log import DraftedLog
+from tests.evaluation.drafted_log import DraftedLog
 
 PAGE = ROOT / "docs" / "evaluating.md"
 

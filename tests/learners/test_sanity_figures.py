@@ -19,9 +19,9 @@ from scipy.spatial.distance import pdist
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.papers.shared.feeds import DrawnPairs, DrawnTriplets
+from kinstream.evaluation.experiment.feeds import Built, Feed
 from kinstream.learners import registry
 from kinstream.learners.base import Learner
-from kinstream.replay.evaluation.experiment.feeds import Built, Feed
 from kinstream.streams.records.values import DEFAULT_MODALITY
 from tests.learners.test_paper import load
 

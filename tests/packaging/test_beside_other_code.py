@@ -26,6 +26,7 @@ PACKAGES = (
     "search",
     "monitoring",
     "replay",
+    "evaluation",
     "cli",
     "testing",
 )

@@ -22,7 +22,7 @@ from tests.golden.write_agents import CHECKPOINTS, config
 from tests.packaging.without import without_extras
 
 if TYPE_CHECKING:
-    from kinstream.replay.evaluation.experiment.plan import Plan
+    from kinstream.evaluation.experiment.plan import Plan
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Their classes are made of metric-learn's.
@@ -130,7 +130,7 @@ print(*missing)
         ("from kinstream.learners.registry import create; create('itml')", "baselines"),
         ("kinstream.OAHU(path='torch')", "torch"),
         ("from kinstream.learners.models.onnx_graph import Graph; Graph()", "onnx"),
-        ("from kinstream.replay.evaluation.report import write_report; write_report({}, None)", "report"),
+        ("from kinstream.evaluation.report import write_report; write_report({}, None)", "report"),
         ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
         ("from kinstream.search.index.faiss import _faiss; _faiss()", "faiss"),
         ("from kinstream.search.gateway.server import require_packages; require_packages()", "gateway"),

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.papers.registry import names, protocol
 from benchmarks.papers.shared.data_folder import KNOWN, DataFolder, Missing
-from kinstream.replay.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import Rows
 from kinstream.streams.errors import SettingsError, SourceError
 
 

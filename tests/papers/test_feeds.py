@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.shared.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
+from kinstream.evaluation.experiment.feeds import Feed
 from kinstream.learners.baselines.sampling import squared_percentiles
-from kinstream.replay.evaluation.experiment.feeds import Feed
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind

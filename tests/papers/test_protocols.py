@@ -15,7 +15,7 @@ from benchmarks.papers.shared.comparison import PaperComparison
 from benchmarks.papers.shared.data_folder import DataFolder
 from benchmarks.papers.shared.feeds import SeedsAndClosure
 from benchmarks.papers.shared.protocol import COMPARISON, Protocol, prepare, run
-from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.evaluation.experiment.plan import Plan
 from kinstream.streams.errors import SettingsError
 from tests.papers.made_up import fill
 

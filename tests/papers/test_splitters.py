@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.shared.splitters import ColdStart, GivenTest, Parted
-from kinstream.replay.evaluation.experiment.data import of_arrays
+from kinstream.evaluation.experiment.data import of_arrays
 from kinstream.streams.errors import SettingsError
 
 

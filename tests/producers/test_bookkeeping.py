@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from kinstream.cli.main import cli
+from kinstream.evaluation.experiment.data import of_source
 from kinstream.producers.files.selection import CsvFormat, Selection
 from kinstream.producers.items.source import ItemColumns, open_items
 from kinstream.producers.labelled.hold_out import held_out_rows, read_all, streamed_rows
 from kinstream.producers.labelled.load import BlockSettings
 from kinstream.producers.labelled.sources import open_source
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.replay.evaluation.experiment.data import of_source
 from kinstream.replay.log.sources import open_load
 from kinstream.streams.errors import SourceError
 

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
+from kinstream.evaluation.measures.held_out import HeldOut, grade, knn_error
 from kinstream.learners import registry
 from kinstream.producers.labelled.batch import Batch
-from kinstream.replay.evaluation.measures.held_out import HeldOut, grade, knn_error
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Table
 from tests.learners.multi import NAMES, tables

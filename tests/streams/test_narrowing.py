@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.evaluation.experiment.data import of_arrays
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.producers.files.numbers import Where, numbers
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.sources.values.convert import vector
-from kinstream.replay.evaluation.experiment.data import of_arrays
 from kinstream.search.serving.refusals import Refused
 from kinstream.search.serving.requests import checked
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError

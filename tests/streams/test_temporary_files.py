@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 import pytest
 
 from kinstream.cli.system.store_checks import checkpoint_store
+from kinstream.evaluation.runner.store import Store
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.replay.evaluation.runner.store import Store
 from kinstream.search.models.kept import KeptModels
 from kinstream.streams.checkpoints.files import Damaged, digest_of
 from kinstream.streams.checkpoints.folder import CheckpointFolder

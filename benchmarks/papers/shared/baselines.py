@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from typing import Final
 
 from benchmarks.papers.shared.feeds import DrawnPairs
-from kinstream.replay.evaluation.experiment.feeds import Built
-from kinstream.replay.evaluation.experiment.plan import Contender
+from kinstream.evaluation.experiment.feeds import Built
+from kinstream.evaluation.experiment.plan import Contender
 
 #: One-pass triplets after which LMNN is fitted, once. They repeat the rows until all are included, so the chains of
 #: similar rows are the classes.

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.evaluation.experiment.data import Rows, of_arrays, of_source
 from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
 from kinstream.producers.labelled.sources import open_source
-from kinstream.replay.evaluation.experiment.data import Rows, of_arrays, of_source
 from kinstream.streams.errors import SettingsError, SourceError
 
 #: Environment variable that names the folder of data sets if no option does.

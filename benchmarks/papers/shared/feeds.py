@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.evaluation.experiment.data import Labels, Tables
+from kinstream.evaluation.experiment.feeds import SPACE
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.shared.base import Origin
-from kinstream.replay.evaluation.experiment.data import Labels, Tables
-from kinstream.replay.evaluation.experiment.feeds import SPACE
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, RelationBlock, Table
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 from benchmarks.papers.shared.comparison import PaperComparison, Statement, compared
 from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.published import Printed
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.plan import Contender, Plan
+from kinstream.evaluation.runner.run import TIMES, evaluate
+from kinstream.evaluation.runner.store import Store, canonical
 from kinstream.learners import registry as learners
 from kinstream.learners.shared.scaler import PUBLISHED
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.plan import Contender, Plan
-from kinstream.replay.evaluation.runner.run import TIMES, evaluate
-from kinstream.replay.evaluation.runner.store import Store, canonical
 from kinstream.streams.errors import SettingsError
 
 #: File of the comparison, beside `result.json`.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.splits import Split
+from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.splits import Split
 from kinstream.streams.errors import SettingsError
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinstream.replay.evaluation.runner.summary import summarise
+from kinstream.evaluation.runner.summary import summarise
 
 Line = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kinstream.replay.evaluation.report.answer import Answer, answer
-from kinstream.replay.evaluation.report.results import Results
+from kinstream.evaluation.report.answer import Answer, answer
+from kinstream.evaluation.report.results import Results
 from tests.monitoring.report.made import IRIS, WINE, Errors, made
 
 

@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from kinstream.replay.evaluation.report import charts
-from kinstream.replay.evaluation.report.charts import Chart
-from kinstream.replay.evaluation.report.page import Picture
-from kinstream.replay.evaluation.report.results import Results
-from kinstream.replay.evaluation.report.style import png, styled, svg
+from kinstream.evaluation.report import charts
+from kinstream.evaluation.report.charts import Chart
+from kinstream.evaluation.report.page import Picture
+from kinstream.evaluation.report.results import Results
+from kinstream.evaluation.report.style import png, styled, svg
 from tests.monitoring.report.made import WINE, Errors, made
 
 LONG = "a name of a learner that is far too long for a chart, " * 2

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.replay.evaluation.report import curves
+from kinstream.evaluation.report import curves
 
 
 def cell(constraints: list[int], scored: list[int], mistakes: list[int]) -> dict[str, Any]:

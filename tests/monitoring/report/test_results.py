@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.evaluation.measures.names import measure
-from kinstream.replay.evaluation.report.results import Mark, Results
+from kinstream.evaluation.measures.names import measure
+from kinstream.evaluation.report.results import Mark, Results
 from tests.monitoring.report.made import IRIS, WINE, made
 
 ERROR = measure("error")

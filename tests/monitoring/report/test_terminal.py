@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from kinstream.replay.evaluation.report.terminal import print_summary
+from kinstream.evaluation.report.terminal import print_summary
 from tests.monitoring.report.made import IRIS, WINE, Errors, made
 
 

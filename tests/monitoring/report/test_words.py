@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.evaluation.report.words import (
+from kinstream.evaluation.report.words import (
     capital,
     chance,
     listed,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from kinstream.replay.evaluation.report import write_report
+from kinstream.evaluation.report import write_report
 from kinstream.streams.errors import SettingsError
 from tests.monitoring.report.made import IRIS, WINE, Errors, made
 

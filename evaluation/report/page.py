@@ -1,0 +1,242 @@
+"""The page of a report: one file that needs no other files and no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from kinstream.evaluation.measures.names import Measure
+from kinstream.evaluation.report import charts
+from kinstream.evaluation.report.advice import missing_of, shares_of, shown_shares
+from kinstream.evaluation.report.answer import answer
+from kinstream.evaluation.report.results import Entry, Mark, Results, Standing
+from kinstream.evaluation.report.words import capital, chance, number, several, spread
+
+#: Kinds of charts, with their titles and descriptions.
+_KINDS: Final = {
+    charts.MEANS: (
+        "Means",
+        "Dot: mean over splits; bar: standard deviation; hollow: un-learned. The line is the best of these.",
+    ),
+    charts.MISTAKES: (
+        "Mistakes while learning",
+        "Share of the constraints so far that the model got wrong before it learned from them. Mean over splits, band: "
+        "standard deviation; dotted: the un-learned metric with the fewest.",
+    ),
+    charts.UTILISATION: (
+        "Utilisation",
+        "Share of the constraints so far that changed the model. Mean over splits, band: standard deviation.",
+    ),
+}
+#: Data sets whose charts are open from the beginning.
+_OPEN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart on the page."""
+
+    kind: str
+    alt: str
+    svg: str
+
+    @property
+    def source(self) -> str:
+        """The drawing itself, as an address."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode("ascii")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the drawing in points, so that the page does not move while it is read."""
+        head = self.svg[: self.svg.index(">")]
+        box = head.split('viewBox="')[1].split('"')[0].split()
+        return round(float(box[2])), round(float(box[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureTable:
+    """All of one measure.
+
+    Parameters
+    ----------
+    rows : name of a metric, whether it is un-learned, its entries by data set, how it compares over these.
+    marks : whether anything could be tested against an un-learned metric.
+    """
+
+    measure: Measure
+    rows: Sequence[tuple[str, bool, Sequence[Entry | None], Standing]]
+    marks: bool
+
+
+def page(results: Results, pictures: Mapping[str, Sequence[Picture]]) -> str:
+    """The page as HTML.
+
+    Parameters
+    ----------
+    pictures : of each data set, in the order of display.
+    """
+    comparisons = [_comparison(results, what) for what in results.measures]
+    headline = results.headline
+    return _template().render(
+        title=str(results.plan.get("name") or "Evaluation"),
+        answer=answer(results),
+        results=results,
+        facts=_facts(results),
+        headline=next((one for one in comparisons if one.measure == headline), None),
+        others=_families([one for one in comparisons if one.measure != headline]),
+        marks=list(Mark),
+        sections=[_section(results, data, pictures.get(str(data["name"]), ())) for data in results.data],
+        open_data=len(results.data) <= _OPEN,
+        plan=list(_flat(results.plan)),
+        chosen=list(_chosen(results)),
+        left_out=list(_left_out(results)),
+        versions=sorted(results.versions.items()),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("kinstream.evaluation.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"spread": spread, "number": number, "chance": chance, "capital": capital}
+    return environment.get_template("report.html")
+
+
+def _plain(value: object) -> str:
+    """A setting: JSON, but for strings."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _facts(results: Results) -> str:
+    parts = (
+        several(len(results.data), "data set"),
+        several(len(results.learners), "learner"),
+        several(len(results.unlearned), "un-learned metric"),
+        several(results.splits, "split"),
+    )
+    return ", ".join(parts)
+
+
+def _comparison(results: Results, what: Measure) -> MeasureTable:
+    rows = []
+    for name in results.names:
+        entries = [results.entries(data, what).get(name) for data in results.data_names]
+        if any(entry is not None for entry in entries):
+            rows.append((name, name in results.unlearned, entries, results.standing(name, what)))
+    marks = any(
+        entry is not None and entry.test is not None for _, _, entries, _ in rows for entry in entries
+    )
+    return MeasureTable(what, rows, marks)
+
+
+def _families(comparisons: Sequence[MeasureTable]) -> list[tuple[str, str, Sequence[MeasureTable]]]:
+    """Titles, which direction is better, and the measures below: those of one sort at several K are grouped."""
+    found: dict[str, list[MeasureTable]] = {}
+    for one in comparisons:
+        sort, at, _ = one.measure.title.partition("@")
+        found.setdefault(f"{sort}@K" if at else sort, []).append(one)
+    return [(title, some[0].measure.better, some) for title, some in found.items()]
+
+
+def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Picture]) -> dict[str, Any]:
+    name = str(data["name"])
+    what = results.headline
+    best = None
+    if what is not None:
+        best = next((entry for entry in results.entries(name, what).values() if entry.best), None)
+    groups = [
+        (*words, [picture for picture in pictures if picture.kind == kind])
+        for kind, words in _KINDS.items()
+        if any(picture.kind == kind for picture in pictures)
+    ]
+    facts = [several(data["rows"], "row"), several(data["features"], "feature")]
+    if data.get("classes"):
+        facts.append(several(data["classes"], "class", "classes"))
+    facts += missing_of(data)
+    found = shares_of(results, name)
+    return {
+        "name": name,
+        "facts": ", ".join(facts),
+        "best": best,
+        "groups": groups,
+        "metric": found and found.metric,
+        "shares": found and shown_shares(found),
+    }
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings by their path. The metrics have a table of their own."""
+    for key, item in value.items():
+        if key in ("contenders", "metrics"):
+            continue
+        if isinstance(item, Mapping):
+            yield from _flat(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _plain(item)
+
+
+def _chosen(results: Results) -> Iterator[dict[str, Any]]:
+    """Metrics with the settings that they ran with, the most frequent ones first."""
+    for metric in results.metrics:
+        name = str(metric["name"])
+        counts: Counter[str] = Counter()
+        where: dict[str, Counter[str]] = {}
+        for data in results.data_names:
+            for cell in results.of(data, name):
+                text = ", ".join(f"{key}={_plain(value)}" for key, value in sorted(cell["settings"].items()))
+                counts[text] += 1
+                where.setdefault(text, Counter())[data] += 1
+        rows = [
+            (
+                text,
+                count,
+                "" if len(counts) == 1 else ", ".join(f"{on} {times}" for on, times in where[text].items()),
+            )
+            for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        yield {"metric": metric, "grid": len(metric.get("grid") or ()), "rows": rows, "cells": counts.total()}
+
+
+def _left_out(results: Results) -> Iterator[str]:
+    """Values that are missing or partial, as notes to the reader."""
+    for data in results.data_names:
+        most = max((len(results.of(data, name)) for name in results.names), default=0)
+        for name in results.names:
+            there = len(results.of(data, name))
+            if there < most:
+                yield f"{name} on {data}: {there} of {several(most, 'split')} were run"
+    for what in results.measures:
+        for data in results.data_names:
+            entries = results.entries(data, what)
+            for name in results.names:
+                cells = len(results.of(data, name))
+                known = entries[name].n if name in entries else 0
+                # Un-learned metrics may have no stream: they then make no mistakes and use nothing.
+                if entries and known < cells and not (known == 0 and name in results.unlearned):
+                    yield f"{what.title} of {name} on {data}: known for {known} of {several(cells, 'split')}"
+    words = {
+        "rejected": "refused, because they or the model after them were not finite, or the guard forbids the step",
+        "degenerate": "without a direction to learn from",
+        "ignored": "of a kind that the learner does not learn from",
+    }
+    for name in results.names:
+        for count, meaning in words.items():
+            total = sum(
+                (cell["counts"] or {}).get(count, 0)
+                for data in results.data_names
+                for cell in results.of(data, name)
+            )
+            if total:
+                yield f"{name}: {several(total, 'constraint')} {meaning}, over all data sets and splits"
