@@ -193,8 +193,8 @@ LONG: Final = (
     "tests/search/test_gateway_stores.py",
     # Requests made up from the schema of the gateway; those of the query agent stay.
     "tests/search/test_gateway_openapi.py",
-    "tests/search/test_interleaving.py::test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_after_every_impression",
-    "tests/search/test_interleaving.py::test_the_interval_holds_at_all_looks_together",
+    "tests/gate/test_interleaving.py::test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_after_every_impression",
+    "tests/gate/test_interleaving.py::test_the_interval_holds_at_all_looks_together",
     "tests/faults/test_poison.py::test_every_bad_constraint_block_becomes_a_dead_letter_and_its_chain_goes_on",
     "tests/search/test_process.py::test_a_catalogue_is_read_anew_where_its_topic_was_recreated",
 )

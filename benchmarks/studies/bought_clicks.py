@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.studies.gate.comparison import Answer, Series
 from benchmarks.studies.gate.corpora import Corpus, Ranking, opened
 from benchmarks.studies.gate.people import Flags, Users, first
-from kinstream.search.gate.values import Options
+from kinstream.gate.values import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 LISTS, PERIOD, HONEST, STEP_MS = 18_000, 1_500, 1_200, 1_000

@@ -22,9 +22,9 @@ from benchmarks.studies.gate.corpora import NAMES, opened
 from benchmarks.studies.gate.people import Users
 from benchmarks.studies.gate.runs import Kept, Run
 from benchmarks.studies.gate.served import GOOD, Case, Live
+from kinstream.gate.values import Options
 from kinstream.learners.adapter.learner import TEMPERATURE, Adapter
 from kinstream.learners.kernels import lists as kernels
-from kinstream.search.gate.values import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ClickBlock, ConstraintBlock, ItemBlock
 

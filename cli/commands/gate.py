@@ -13,7 +13,7 @@ from kinstream.cli.shared.events import send_event
 from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
-    from kinstream.search.gate.status import GateStatus
+    from kinstream.gate.status import GateStatus
     from kinstream.streams.records.gate import Order
     from kinstream.streams.settings import Settings
 
@@ -44,7 +44,7 @@ def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
     import json
 
     from kinstream.cli.views.tables import echo_table
-    from kinstream.search.gate.status import read_gates
+    from kinstream.gate.status import read_gates
 
     settings = settings_of(ctx)
     if space is not None:

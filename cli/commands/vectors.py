@@ -14,8 +14,8 @@ from kinstream.cli.shared.models import newest_models
 from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
-    from kinstream.search.vectors.orders import Compared
     from kinstream.streams.settings import Settings
+    from kinstream.vectors.orders import Compared
 
 
 @click.group()
@@ -121,7 +121,7 @@ def _spaces(settings: Settings) -> list[str]:
 
 def _compared(settings: Settings, space: str, unless: str | None = None) -> Compared | None:
     """The newest map beside the version; None if no model is announced, or the newest has the digest `unless`."""
-    from kinstream.search.vectors.orders import compare
+    from kinstream.vectors.orders import compare
 
     version = newest_models(settings).get((space, settings.vectors[space].learner))
     if version is None or version.sha256 == unless:

@@ -21,15 +21,15 @@ def agent_spec(settings: Any, role: str, name: str | None) -> Any:
 
             return source_spec(settings, name or "")
         case "gate":
-            from kinstream.search.gate.agent import gate_spec
+            from kinstream.gate.agent import gate_spec
 
             return gate_spec(settings)
         case "vectors":
-            from kinstream.search.vectors.agent import vectors_spec
+            from kinstream.vectors.agent import vectors_spec
 
             return vectors_spec(settings)
         case "sink":
-            from kinstream.search.vectors.sinks.agent import sink_spec
+            from kinstream.vectors.sinks.agent import sink_spec
 
             return sink_spec(settings, name or "")
         case _:

@@ -11,7 +11,7 @@ import click
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.search.interleaving.impression import Keys
+    from kinstream.gate.lists.list_id import Keys
     from kinstream.search.queries.model import QueryModel
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.records.gate import Version
@@ -59,14 +59,14 @@ def keys_of(settings: Settings) -> Keys:
     ------
     SettingsError : there is no key.
     """
-    from kinstream.search.interleaving import impression
+    from kinstream.gate.lists import list_id
     from kinstream.streams.configuration.gate import check_key
 
     try:
         check_key(settings.gate_key.get_secret_value(), needed=True)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    return impression.keys_of(settings)
+    return list_id.keys_of(settings)
 
 
 def opened(files: Sequence[Path]) -> dict[Version, QueryModel]:

@@ -6,8 +6,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kinstream.gate.status import read_gates
 from kinstream.monitoring.agent import read_tallies
-from kinstream.search.gate.status import read_gates
 from kinstream.streams import groups
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.operations.checkpoints import Agent, agents, birth_of, checkpoints

@@ -112,7 +112,7 @@ def _read(settings: Settings, space: GatewaySpaceSettings) -> str:
 
 
 def _written(sink: SinkSettings) -> str:
-    from kinstream.search.vectors.sinks.kinds import create
+    from kinstream.vectors.sinks.kinds import create
 
     writer = create(sink)
     try:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.interleaving.draft import Side
+from kinstream.gate.lists.draft import Side
 
 #: Places that are evaluated at most: a draft of so many places has at most 2^10 outcomes that differ.
 MOST_PLACES: Final = 20

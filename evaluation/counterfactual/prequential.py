@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinstream.evaluation.counterfactual.estimates import Estimates, estimated
 from kinstream.evaluation.counterfactual.recorded import Event, Maps, Model, Reader, Recorded
+from kinstream.gate.lists.list_id import Keys
 from kinstream.learners.base import Learner
 from kinstream.learners.models.query_map import query_map
 from kinstream.replay.log.pipeline import AgentReplay
-from kinstream.search.interleaving.impression import Keys
 from kinstream.search.models.model import Name
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError

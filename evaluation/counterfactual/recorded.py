@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from kinstream.evaluation.counterfactual.catalogue import Catalogue
 from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabilities, was_drafted
 from kinstream.evaluation.counterfactual.estimates import Ranked, Shown, class_of
-from kinstream.search.exposure.lists import Served, served
-from kinstream.search.interleaving.impression import PREFIX, Impression, Keys, mark_of, read
+from kinstream.gate.exposure.lists import Served, served
+from kinstream.gate.lists.list_id import PREFIX, Impression, Keys, mark_of, read
 from kinstream.streams.records import drawn
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Action, Click, ClickBlock, Control, ItemBlock, Vectors
@@ -34,7 +34,7 @@ class Use(StrEnum):
     """Whether a list counts, or why not.
 
     `ranked`: not drafted. `randomised`: of one model, so it does not tell of others. `unreadable`, `changed`,
-    `invalid`: as `kinstream.search.exposure.lists.ListKind`.
+    `invalid`: as `kinstream.gate.exposure.lists.ListKind`.
     `other_model`: a model that has drafted it was not given. `no_query`: without a query vector that fits the items.
     `other_ranking`: the models rank the items of the log otherwise than they did then.
     """

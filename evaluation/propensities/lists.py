@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kinstream.evaluation.propensities.places import Compared
-from kinstream.search.exposure.lists import ListKind, Served, served
-from kinstream.search.interleaving.impression import Keys
-from kinstream.search.interleaving.randomised import read
+from kinstream.gate.exposure.lists import ListKind, Served, served
+from kinstream.gate.lists.list_id import Keys
+from kinstream.gate.lists.randomised import read
 from kinstream.streams.records.drawn import mark_of
 from kinstream.streams.records.values import Click, ClickBlock
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kinstream.search.interleaving.decided import Decided, Deciding
-from kinstream.search.interleaving.drafts import Drafts
-from kinstream.search.interleaving.impression import Shown
-from kinstream.search.interleaving.randomising import Randomising
+from kinstream.gate.lists.list_id import Shown
+from kinstream.search.drafts.decided import Decided, Deciding
+from kinstream.search.drafts.drafts import Drafts
+from kinstream.search.drafts.randomising import Randomising
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.streams.records.gate import UNADAPTED, Version

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kinstream.search.agent.service import SearchService
-from kinstream.search.interleaving.metrics import (
+from kinstream.search.drafts.metrics import (
     decided_families,
     decided_sample,
     drafted_lists,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kinstream.search.agent.drafting import Drafting, candidate_model, serving_model
+from kinstream.search.drafts.decided import Deciding
+from kinstream.search.drafts.drafts import drafts_of
+from kinstream.search.drafts.randomising import Randomising, randomising_of
 from kinstream.search.index.engines import ONLINE, Plan, check
-from kinstream.search.interleaving.decided import Deciding
-from kinstream.search.interleaving.drafts import drafts_of
-from kinstream.search.interleaving.randomising import Randomising, randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription

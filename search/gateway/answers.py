@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.search.drafts.drafts import Drafts, of_vectors
+from kinstream.search.drafts.randomising import Randomising
 from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.gateway.space import Answer, GatewaySpace
-from kinstream.search.interleaving.drafts import Drafts, of_vectors
-from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.serving.clients import charge, note_space
 from kinstream.search.serving.desk import RETRY_SECONDS

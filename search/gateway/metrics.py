@@ -8,13 +8,13 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kinstream.search.gateway.service import GatewayService
-from kinstream.search.interleaving.metrics import (
+from kinstream.search.drafts.metrics import (
     decided_families,
     decided_sample,
     drafted_lists,
     randomised_lists,
 )
+from kinstream.search.gateway.service import GatewayService
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kinstream.search.drafts.drafts import Drafts
+from kinstream.search.drafts.randomising import Randomising
 from kinstream.search.gateway.gated import Gated, ModelPair
-from kinstream.search.interleaving.drafts import Drafts
-from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest

@@ -30,7 +30,7 @@ class Decisions:
 
 
 def _floor(before: tuple[GateDecision, Version] | None, decision: GateDecision) -> Version:
-    """That of the decision; without one, as `kinstream.search.gate.core` raises it at the end of a comparison, and when
+    """That of the decision; without one, as `kinstream.gate.core` raises it at the end of a comparison, and when
     people take a model back."""
     if decision.floor is not None:
         return decision.floor

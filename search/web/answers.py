@@ -11,7 +11,7 @@ import numpy as np
 from kinstream.search.agent.drafting import Ask, DraftedAnswer, randomised
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
-from kinstream.search.interleaving.drafts import of_vectors
+from kinstream.search.drafts.drafts import of_vectors
 from kinstream.search.serving.clients import charge, note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why

@@ -2,7 +2,7 @@
 
 A service that randomises the list of one model swaps pairs of places, each with probability 1/2. Builders need to know
 the pairs, and whether a list came back as it was shown, and need no key for that. Which of the pairs were swapped, and
-the model, are encrypted: `kinstream.search.interleaving.randomised` reads them. Form of an id: `ki2.` and, in
+the model, are encrypted: `kinstream.gate.lists.randomised` reads them. Form of an id: `ki2.` and, in
 base64url, time and nonce, kind, place, number of items, a hash of each item, the encrypted body, the tag.
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 
 #: Begins every id of a randomised list, and names the version of its form.
 PREFIX: Final = "ki2."
-#: Begins every id of a drafted list: `kinstream.search.interleaving.impression`.
+#: Begins every id of a drafted list: `kinstream.gate.lists.list_id`.
 DRAFTED_PREFIX: Final = "ki1."
 #: Bytes before the encrypted body: of time and nonce, and of all.
 HEAD_BYTES: Final = 12

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.search.gate.agent import gate_spec
-from kinstream.search.gate.metrics import GateCollector
+from kinstream.gate.agent import gate_spec
+from kinstream.gate.metrics import GateCollector
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import decode_event, encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
 from kinstream.streams.records.values import ItemBlock, Table
 from tests.cli.system import EVENTS, TOML, System, connect
-from tests.search.gates import MODEL, SECRET, click, drafted
+from tests.gate.gates import MODEL, SECRET, click, drafted
 from tests.support.memory_system import MemorySystem
 
 KEY = f'gate_key = "{SECRET}"\n'

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.gate.agent import returned
-from kinstream.search.gate.core import SpaceGate
-from kinstream.search.gate.values import Fate, Options
-from kinstream.search.interleaving.impression import PREFIX
+from kinstream.gate.agent import returned
+from kinstream.gate.core import SpaceGate
+from kinstream.gate.lists.list_id import PREFIX
+from kinstream.gate.values import Fate, Options
 from kinstream.streams.records.codec.every_kind import decode, encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click
 from tests.docs.pages import ROOT, blocks
-from tests.search.gates import KEYS
+from tests.gate.gates import KEYS
 from tests.search.gateways import Gateway, Memory, bilinear, section, served
 
 PAGE = ROOT / "docs" / "gate.md"

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kinstream.cli.main import cli
+from kinstream.gate.agent import gate_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.search.gate.agent import gate_spec
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from tests.cli.system import EVENTS
 from tests.docs.pages import ROOT, blocks
-from tests.search.gates import SECRET
+from tests.gate.gates import SECRET
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, settings
 

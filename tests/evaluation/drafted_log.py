@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.learners.models.export import encode as encoded
 from kinstream.learners.models.export import export
-from kinstream.search.interleaving.impression import NONCE_BYTES, show
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, ModelVersion, Table
+from tests.gate.gates import KEYS, SECRET
 from tests.replay.system import MemoryCluster, System
-from tests.search.gates import KEYS, SECRET
 from tests.search.gateways import bilinear
 from tests.support.memory_log import MemoryLog
 

@@ -18,11 +18,11 @@ from kinstream.evaluation.counterfactual.catalogue import Catalogue
 from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabilities, was_drafted
 from kinstream.evaluation.counterfactual.estimates import Estimates, Ranked, Shown, class_of, estimated
 from kinstream.evaluation.counterfactual.recorded import Event, Recorded, recorded
-from kinstream.search.interleaving.draft import Side, team_draft
-from kinstream.search.interleaving.impression import NONCE_BYTES, show
+from kinstream.gate.lists.draft import Side, team_draft
+from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Action, Click, Control, ItemBlock, ItemClick, Table
-from tests.search.gates import KEYS
+from tests.gate.gates import KEYS
 
 #: Of a drafted list, and of the list of a model that is evaluated.
 PLACES, DEPTH = 6, 3

@@ -14,7 +14,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import Version
 from tests.docs.pages import ROOT, blocks
 from tests.evaluation.drafted_log import DRAFTED, LISTS, NEW, DraftedLog
-from tests.search.gates import click, drafted
+from tests.gate.gates import click, drafted
 
 
 @pytest.fixture

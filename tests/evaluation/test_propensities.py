@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from kinstream.cli.main import cli
 from kinstream.evaluation.propensities.lists import compared
 from kinstream.evaluation.propensities.places import Compared, estimated
-from kinstream.search.interleaving.randomised import randomise
+from kinstream.gate.lists.randomised import randomise
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click, ItemClick
 from tests.evaluation.drafted_log import DraftedLog
-from tests.search.gates import KEYS
+from tests.gate.gates import KEYS
 
 SIZE = 6
 #: Users look at place k with this probability: 1/k.

@@ -11,14 +11,14 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kinstream.gate.core import SpaceGate
+from kinstream.gate.exposure.lists import ListKind, Served
+from kinstream.gate.lists.list_id import Keys
+from kinstream.gate.metrics import Board, GateCollector
+from kinstream.gate.values import Options
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
-from kinstream.search.exposure.lists import ListKind, Served
-from kinstream.search.gate.core import SpaceGate
-from kinstream.search.gate.metrics import Board, GateCollector
-from kinstream.search.gate.values import Options
-from kinstream.search.interleaving.impression import Keys
 from kinstream.streams.records.values import Counts, ItemBlock
 from kinstream.streams.settings import (
     BuilderSettings,

@@ -24,6 +24,8 @@ PACKAGES = (
     "processors",
     "learners",
     "search",
+    "gate",
+    "vectors",
     "monitoring",
     "replay",
     "evaluation",

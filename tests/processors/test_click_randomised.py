@@ -10,16 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from kinstream.gate.lists.list_id import Shown
+from kinstream.gate.lists.randomised import randomise, read
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
-from kinstream.search.interleaving.impression import Shown
-from kinstream.search.interleaving.randomised import randomise, read
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import LIST_RULE, Click
+from tests.gate.gates import KEYS, drafted, respelled
 from tests.processors.click_samples import NOW, block_of, preferring, rows_of, shown, told, with_items
-from tests.search.gates import KEYS, drafted, respelled
 
 RANKING = ("i1", "i2", "i3", "i4", "i5")
 SPACE = shown("a", RANKING).space

@@ -35,8 +35,8 @@ from kinstream.streams.records.values import (
     Table,
 )
 from kinstream.streams.settings import Settings
+from tests.gate.gates import SECRET, decision
 from tests.learners.published import create
-from tests.search.gates import SECRET, decision
 from tests.support.processes import until
 
 TOPIC = "kinstream.events"

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.gate.lists.draft import Side
+from kinstream.gate.lists.list_id import Impression, mark_of, read
 from kinstream.search.agent.service import SearchService
-from kinstream.search.interleaving.draft import Side
-from kinstream.search.interleaving.impression import Impression, mark_of, read
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings
+from tests.gate.gates import KEYS, SECRET, decision, draft_of
 from tests.search.agents import SHOP, Agent, items, linear, served
-from tests.search.gates import KEYS, SECRET, decision, draft_of
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item-{n:02}" for n in range(60)]

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.gate.lists.draft import Side
+from kinstream.gate.lists.list_id import Impression, mark_of, read
 from kinstream.learners.models.query_map import QueryMap
+from kinstream.search.drafts.decided import Decided
+from kinstream.search.drafts.drafts import Drafts
 from kinstream.search.gateway.answers import drafted
 from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.interleaving.decided import Decided
-from kinstream.search.interleaving.draft import Side
-from kinstream.search.interleaving.drafts import Drafts
-from kinstream.search.interleaving.impression import Impression, mark_of, read
 from kinstream.search.models.model import Model, Name
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import BadFilter, Hit, StoreHits
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings, load
-from tests.search.gates import KEYS, SECRET, decision, draft_of, head_of
+from tests.gate.gates import KEYS, SECRET, decision, draft_of, head_of
 from tests.search.gateways import Gateway, Memory, bilinear, section, served
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)

@@ -24,9 +24,9 @@ from kinstream.streams.records.values import Click, ItemClick, ModelVersion
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System
+from tests.gate.gates import SECRET
 from tests.kafka.broker import KafkaBroker
 from tests.learners.published import create
-from tests.search.gates import SECRET
 from tests.support.postgres import postgres
 from tests.support.processes import Process, until
 

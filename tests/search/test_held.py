@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.search.gate.core import SpaceGate
-from kinstream.search.gate.values import Options
+from kinstream.gate.core import SpaceGate
+from kinstream.gate.values import Options
 from kinstream.search.models.decisions import Decisions, may_challenge
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.held import RECENT, Held
@@ -30,9 +30,9 @@ from kinstream.streams.errors import CheckpointError
 from kinstream.streams.operations.models import data_of, kept_at
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.values import ModelVersion
+from tests.gate.gates import KEYS, back, drafted
+from tests.gate.gates import decision as decision_of
 from tests.search.fakes import Clock
-from tests.search.gates import KEYS, back, drafted
-from tests.search.gates import decision as decision_of
 from tests.search.world import World
 
 decision = partial(decision_of, space="a")

@@ -20,8 +20,8 @@ from qdrant_client import QdrantClient, models
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import BadFilter, BadVectors, Place, Store, StoreAway
 from kinstream.search.stores.qdrant import connected
-from kinstream.search.vectors.sinks.qdrant import QdrantWriter
 from kinstream.streams.errors import SettingsError
+from kinstream.vectors.sinks.qdrant import QdrantWriter
 from tests.search.gateways import running, section, served
 
 X = np.eye(3, dtype=np.float32)

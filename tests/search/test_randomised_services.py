@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.gate.exposure.lists import ListKind, served
+from kinstream.gate.lists import list_id as drafted
+from kinstream.gate.lists import randomised
+from kinstream.gate.lists.list_id import Keys, mark_of
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
-from kinstream.search.exposure.lists import ListKind, served
-from kinstream.search.interleaving import impression, randomised
-from kinstream.search.interleaving.impression import Keys, mark_of
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
+from tests.gate.gates import KEYS
 from tests.search import agents, gateways
-from tests.search.gates import KEYS
 from tests.search.gateways import Gateway, Memory
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
@@ -113,7 +114,7 @@ def test_a_gateway_with_a_gate_drafts_one_share_and_randomises_another() -> None
             key = query.astype("<f4").tobytes()
             list_id = result["list_id"]
             if KEYS.chosen("docs", key, 0.2):
-                assert impression.read(KEYS, "docs", list_id) is not None
+                assert drafted.read(KEYS, "docs", list_id) is not None
                 kinds["drafted"] += 1
             elif KEYS.chosen("docs", key, 0.5):
                 # The un-adapted features serve before a decision, whatever the newest model is.

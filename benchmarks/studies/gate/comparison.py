@@ -2,7 +2,7 @@
 
 Models of a wanted quality are made by going part of the way to a map that is known to be better, or away from it, until
 NDCG@10 over all queries has changed by the wanted share; each run draws its own queries, users and ids. Every list goes
-through the id, the machine and the checks of `kinstream.search.gate.core` with its defaults, but for `min_learned`,
+through the id, the machine and the checks of `kinstream.gate.core` with its defaults, but for `min_learned`,
 since these models learn nothing here; it looks at the test after each. Ten lists come in a minute of the log. When a
 comparison ends without a promotion, a newer model of the same quality challenges after the pause, as the next one of a
 learner would. Queries are drawn with replacement, so more and more of them come again.
@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Ranking, opened
 from benchmarks.studies.gate.people import Flags, Users
-from kinstream.search.gate.core import SpaceGate
-from kinstream.search.gate.values import Decision, List, Options
-from kinstream.search.interleaving.impression import Keys, show
+from kinstream.gate.core import SpaceGate
+from kinstream.gate.lists.list_id import Keys, show
+from kinstream.gate.values import Decision, List, Options
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 
 #: Milliseconds of the log between two lists.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.studies.gate import comparison, served
-from kinstream.search.gate.values import Options
+from kinstream.gate.values import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 PARTS: Final = {"comparison": comparison, "served": served}

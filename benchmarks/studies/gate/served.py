@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Corpus, Ranking, Rows, opened, ranked
 from benchmarks.studies.gate.people import Users
+from kinstream.gate.core import SpaceGate
+from kinstream.gate.lists.list_id import Keys, show
+from kinstream.gate.values import List, Options
 from kinstream.learners.registry import create
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searches, catalogue, click_blocks
 from kinstream.producers.simulated.settings import START_MS
-from kinstream.search.gate.core import SpaceGate
-from kinstream.search.gate.values import List, Options
-from kinstream.search.interleaving.impression import Keys, show
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import LIST_RULE, ClickBlock, ConstraintBlock, ItemBlock
 

@@ -1,0 +1,127 @@
+"""How much a list counts in a comparison: the more lists of one user or address there are, the less each further one.
+
+Users who cannot be told apart from honest ones could decide a comparison alone if each list of theirs counted. The n-th
+clicked list of a user counts (v / n)^2 from the v-th one on, and so does one of an address, so however many there are,
+they count less than 2 v together. Whoever wants to decide needs many users and addresses, not many clicks. A weight is
+known before the list's credit is, so the bets of `kinstream.gate.lists.evidence` stay fair.
+
+References
+----------
+Chapelle, Joachims, Radlinski, Yue: Large-scale validation and analysis of interleaved search evaluation. ACM TOIS 2012.
+(people are the unit, not lists)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from kinstream.gate.limits import Actors
+from kinstream.gate.lists.hashing import hash_of
+from kinstream.streams.records.state import State, with_prefix, without_prefix
+
+#: Lists that nobody clicked and that count, for each clicked one: however many there are, they end no comparison alone.
+MOST_UNCLICKED: Final = 9.0
+#: Stands for whoever a list is of that names nobody.
+_NOBODY: Final = Actors("\0", None, None)
+_NAMES: Final = ("users", "sessions", "addresses")
+
+
+class Votes:
+    """Clicked lists of each user and address in a comparison. It remembers one entry for each list at most.
+
+    Parameters
+    ----------
+    of_user, of_address : lists that count whole; 0: all do. Without a user, the session stands for one.
+    """
+
+    def __init__(self, of_user: int, of_address: int) -> None:
+        self._whole: Final = (of_user, of_user, of_address)
+        self._counts: tuple[dict[int, int], ...] = ({}, {}, {})
+
+    def weigh(self, actors: Actors) -> float:
+        """Count a list, and return its weight, above 0 and at most 1."""
+        weight = 1.0
+        names = actors.user, "" if actors.user else actors.session, actors.address
+        for name, whole, counts in zip(names, self._whole, self._counts, strict=True):
+            if name and whole:
+                key = hash_of(name)
+                n = counts[key] = counts.get(key, 0) + 1
+                weight = min(weight, (whole / n) ** 2)
+        return weight
+
+    def clear(self) -> None:
+        """Forget all: a new comparison begins."""
+        for counts in self._counts:
+            counts.clear()
+
+    def state(self) -> State:
+        state: State = {}
+        for name, counts in zip(_NAMES, self._counts, strict=True):
+            if counts:
+                state[f"{name}.keys"] = np.array(list(counts), np.uint64)
+                state[f"{name}.counts"] = np.array(list(counts.values()), np.int64)
+        return state
+
+    def restore(self, state: State) -> None:
+        """From a state; one of an earlier version is empty."""
+        for name, counts in zip(_NAMES, self._counts, strict=True):
+            if f"{name}.keys" in state:
+                columns = (np.asarray(state[f"{name}.{part}"]).tolist() for part in ("keys", "counts"))
+                counts.update(zip(*columns, strict=True))
+
+
+class Sessions:
+    """What the lists of a comparison count together, for the numbers of lists that it takes.
+
+    A list that speaks for one side counts whole. One that says nothing counts by whose it is, as a vote does: a list
+    that nobody clicked, or a tie. So whoever only looks, such as a crawler, ends no comparison.
+
+    Parameters
+    ----------
+    votes : of lists that nobody clicked; those that name no user, session or address are taken to be of one user.
+    """
+
+    def __init__(self, votes: Votes) -> None:
+        self._votes = votes
+        self._clicked = self._unclicked = 0.0
+
+    @property
+    def total(self) -> float:
+        """What they count together."""
+        return self._clicked + min(self._unclicked, MOST_UNCLICKED * (self._clicked + 1.0))
+
+    def show(self, actors: Actors, whole: bool) -> float:
+        """Count a list that nobody has clicked; returns what it counts."""
+        weight = 1.0 if whole else self._votes.weigh(actors if any(actors) else _NOBODY)
+        self._unclicked += weight
+        return weight
+
+    def click(self, vote: float, credit: float, before: float) -> float:
+        """Count a clicked list; returns what it counts.
+
+        Parameters
+        ----------
+        vote, credit : of the list.
+        before : what it counted when nobody had clicked it; 0 if that is not known.
+        """
+        weight = 1.0 if credit else vote
+        self._clicked += weight
+        self._unclicked -= before
+        return weight
+
+    def clear(self) -> None:
+        """Forget all: a new comparison begins."""
+        self._clicked = self._unclicked = 0.0
+        self._votes.clear()
+
+    def state(self) -> State:
+        counts = np.array([self._clicked, self._unclicked], np.float64)
+        return {"counts": counts, **with_prefix("votes.", self._votes.state())}
+
+    def restore(self, state: State) -> None:
+        """From a state; one of an earlier version is empty."""
+        if state:
+            self._clicked, self._unclicked = np.asarray(state["counts"]).tolist()
+            self._votes.restore(without_prefix("votes.", state))
