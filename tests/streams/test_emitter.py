@@ -35,6 +35,16 @@ def test_every_record_is_confirmed_in_order(kafka: KafkaSettings) -> None:
     emitter.close()
 
 
+def test_the_embedded_broker_is_not_taken_for_a_wrong_clock(
+    kafka: KafkaSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    emitter = Emitter(confluent_producer(kafka))
+    emitter.send("kinstream.events", b"a", b"v")
+    emitter.confirm(10)
+    emitter.close()
+    assert [one.message for one in caplog.records if "clock" in one.message] == []
+
+
 def test_keys_land_where_our_arithmetic_says(kafka: KafkaSettings) -> None:
     from kinstream.streams.topics import partition_of
 
