@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT, prose, rows
 PAGE = ROOT / "docs" / "architecture.md"
 
 
-@pytest.mark.parametrize(("heading", "most"), [("The walk of one record", 12), ("The walk of a restore", 20)])
+@pytest.mark.parametrize(("heading", "most"), [("The walk of a click list", 30), ("The walk of a restore", 20)])
 def test_a_walk_names_few_files_that_exist(heading: str, most: int) -> None:
     steps = [(int(number), path.strip("`")) for number, path, _ in rows(PAGE, heading)]
     assert [number for number, _ in steps] == list(range(1, len(steps) + 1))
