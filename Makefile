@@ -23,9 +23,15 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	if $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 
-# Installs $(1), unless pyproject.toml is what it was when the stamp $@ was made: then no network is needed.
+# The packages through the links of an editable installation, which `git clean` and `git checkout` may have removed since.
+LINKED := $(addprefix src/kinstream/,$(filter-out tests/% benchmarks/%,$(wildcard */__init__.py)))
+# A rule without a recipe: what is missing counts as new.
+$(LINKED):
+
+# Installs $(1), unless the links are there and pyproject.toml is what it was when the stamp $@ was made: then no network
+# is needed.
 define install
-if cmp -s pyproject.toml $@; then touch $@; else \
+if cmp -s pyproject.toml $@ && ls $(LINKED) > /dev/null 2>&1; then touch $@; else \
 	echo "installing $(1) into $(VENV); this takes a minute the first time"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77'; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation $(INSTALL_OPTIONS) -e '$(1)'; \
@@ -55,13 +61,13 @@ $(BIN)/pip:
 
 # Most modules of these packages are never imported: those that are get compiled then.
 INSTALL_OPTIONS := --no-compile
-$(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
+$(VENV)/.installed-run: pyproject.toml $(LINKED) | $(BIN)/pip
 	@$(call install,.[$(RUN_EXTRAS)])
 
-$(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
+$(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml $(LINKED) | $(BIN)/pip
 	@$(call install,.[$(TEST_EXTRAS)])
 
-$(VENV)/.installed-$(LONG_EXTRAS): pyproject.toml $(VENV)/.installed-$(TEST_EXTRAS) | $(BIN)/pip
+$(VENV)/.installed-$(LONG_EXTRAS): pyproject.toml $(LINKED) $(VENV)/.installed-$(TEST_EXTRAS) | $(BIN)/pip
 	@$(call install,.[$(LONG_EXTRAS)])
 
 run: $(VENV)/.installed-run
@@ -76,7 +82,7 @@ lint: python
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-$(VENV)/.installed-docs: pyproject.toml | $(BIN)/pip
+$(VENV)/.installed-docs: pyproject.toml $(LINKED) | $(BIN)/pip
 	@$(call install,.[docs])
 
 # NO_MKDOCS_2_WARNING leaves out an announcement of the theme about a product.
@@ -132,6 +138,7 @@ audit: python
 	@$(BIN)/python -m tests.security.audit
 
 clean:
-	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site *.egg-info
+	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site *.egg-info src/*.egg-info
+	rm -f $(LINKED:/__init__.py=)
 
 .PHONY: help run python lint kafka-jars kafka-archive go-tools kernels image test test-long bench soak docs picture audit clean

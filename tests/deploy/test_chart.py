@@ -792,18 +792,17 @@ def test_the_job_is_one_that_rules_and_dashboards_know() -> None:
 
 
 @pytest.mark.parametrize("rules", ["recording", "alerts"])
-def test_the_rules_are_those_of_prometheus(rules: str) -> None:
+def test_the_rules_are_those_of_the_file(rules: str) -> None:
     found = of_kind("PrometheusRule", rendered("secured"))[f"blue-kinstream-{rules}"]
-    file = CHART.parents[1] / "prometheus" / f"kinstream.{rules}.yml"
-    assert (CHART / "files" / file.name).resolve() == file
+    file = CHART / "files" / f"kinstream.{rules}.yml"
     groups = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
     assert groups and found["spec"]["groups"] == groups
     names = [one["name"] for one in groups]
     assert len(set(names)) == len(names)
 
 
-def test_the_dashboards_are_those_of_grafana() -> None:
-    files = {path.name: path for path in (CHART.parents[1] / "grafana" / "dashboards").glob("*.json")}
+def test_the_dashboards_are_those_of_the_folder() -> None:
+    files = {path.name: path for path in (CHART / "files" / "dashboards").glob("*.json")}
     found = {
         file: text
         for one in of_kind("ConfigMap", rendered("secured")).values()

@@ -216,7 +216,8 @@ def test_prometheus_finds_its_rules_its_targets_and_alertmanager() -> None:
     found = mounts("prometheus")
     assert found["/etc/prometheus/prometheus.yml"] == "prometheus/prometheus.yml"
     for rules in told["rule_files"]:
-        assert found[f"/etc/prometheus/{rules}"] == f"prometheus/{rules}"
+        there = Path(os.path.normpath(f"/etc/prometheus/{rules}"))
+        assert (DEPLOY / found[str(there.parent)] / there.name).samefile(DEPLOY / "prometheus" / rules)
     (job,) = told["scrape_configs"]
     (discovery,) = job["file_sd_configs"]
     assert discovery["files"] == ["targets/*.yml"]
@@ -242,7 +243,7 @@ def test_grafana_finds_its_data_source_and_dashboards() -> None:
     )
     found = mounts("grafana")
     assert found["/etc/grafana/provisioning"] == "grafana/provisioning"
-    assert found[provider["providers"][0]["options"]["path"]] == "grafana/dashboards"
+    assert found[provider["providers"][0]["options"]["path"]] == "helm/kinstream/files/dashboards"
 
 
 def test_the_settings_name_nothing_that_the_environment_says() -> None:

@@ -44,11 +44,11 @@ PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PORT: Final = 9108
 #: Of the query agent: queries, probes and its page.
 QUERIES: Final = SearchSettings().http_port
-#: Templates and other files of the chart, without what is generated or linked.
+#: Templates and other files of the chart, without files/.
 TEMPLATES: Final = [
     path for path in CHART.rglob("*") if path.is_file() and "files" not in path.relative_to(CHART).parts
 ]
-#: Files whose words are compared; those of deploy/prometheus and deploy/grafana have tests of their own.
+#: Files whose words are compared; rules and dashboards have tests of their own.
 FILES: Final = (
     *DEPLOY.glob("compose/**/*.*"),
     *(
@@ -285,7 +285,7 @@ def test_every_series_that_is_named_exists() -> None:
 
 
 def test_learners_hold_out_what_an_alert_compares() -> None:
-    alerts = (DEPLOY / "prometheus" / "kinstream.alerts.yml").read_text()
+    alerts = (CHART / "files" / "kinstream.alerts.yml").read_text()
     assert "kinstream_held_out_difference_low" in alerts
     learners = SETTINGS["learners"].values()
     assert all(

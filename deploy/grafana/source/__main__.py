@@ -10,7 +10,7 @@ from typing import Final
 from deploy.grafana.source import better, learners, learning, stream
 from deploy.grafana.source.panels import Json
 
-FOLDER: Final = Path(__file__).resolve().parents[1] / "dashboards"
+FOLDER: Final = Path(__file__).resolve().parents[2] / "helm" / "kinstream" / "files" / "dashboards"
 
 
 def made() -> dict[Path, str]:

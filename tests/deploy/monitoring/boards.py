@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING
+from tests.deploy.monitoring.programs import ALERTS, RECORDING, RULES
 
-FILES: Final = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
+FILES: Final = sorted((RULES / "dashboards").glob("*.json"))
 #: What Grafana would fill in with "All" chosen and a quarter of an hour shown.
 ALL: Final = {"__range": "15m", "__rate_interval": "1m"}
 

@@ -21,7 +21,9 @@ import pytest
 from tests.kafka.broker import reserve_port
 
 DEPLOY: Final = Path(__file__).resolve().parents[3] / "deploy"
-RULES: Final = DEPLOY / "prometheus"
+#: Rules and dashboards.
+RULES: Final = DEPLOY / "helm" / "kinstream" / "files"
+CONFIG: Final = DEPLOY / "prometheus" / "prometheus.yml"
 RECORDING: Final = RULES / "kinstream.recording.yml"
 ALERTS: Final = RULES / "kinstream.alerts.yml"
 _PACKAGES: Final = {

@@ -21,7 +21,7 @@ from tests.crash.processes import Agent, System, running
 from tests.deploy.monitoring.boards import FILES, filled, label_queries, read
 from tests.deploy.monitoring.hurried import hurried
 from tests.deploy.monitoring.live import Asking, Feed, OnCall, expressions, without_data
-from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING, RULES, Alertmanager, Prometheus
+from tests.deploy.monitoring.programs import ALERTS, CONFIG, DEPLOY, RECORDING, Alertmanager, Prometheus
 from tests.docs.pages import ROOT, anchors
 from tests.kafka.broker import KafkaBroker, reserve_port
 from tests.support.processes import Process, until
@@ -128,7 +128,7 @@ def prometheus_config(folder: Path, targets: list[str], alertmanager: str) -> Pa
         )
     (folder / "targets").mkdir()
     (folder / "targets" / "workers.yml").write_text(yaml.safe_dump([{"targets": targets}]), encoding="utf-8")
-    text = (RULES / "prometheus.yml").read_text(encoding="utf-8")
+    text = CONFIG.read_text(encoding="utf-8").replace("../helm/kinstream/files/", "")
     text, found = re.subn(r"(scrape|evaluation)_interval: 15s", r"\1_interval: 1s", text)
     assert found == 2 and "localhost:9093" in text
     path = folder / "prometheus.yml"

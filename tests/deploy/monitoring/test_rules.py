@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.monitoring.programs import ALERTS, RECORDING, RULES, run
+from tests.deploy.monitoring.programs import ALERTS, CONFIG, RECORDING, run
 from tests.deploy.monitoring.test_gate_rules import AGAINST, LEFT_OUT, MISSING, STOPPED
 from tests.deploy.monitoring.test_gateway_rules import DOWN, FAILING, STALE
 from tests.deploy.monitoring.world import (
@@ -609,7 +609,7 @@ def test_promtool_finds_no_fault_in_the_rules(path: Path) -> None:
 
 
 def test_promtool_finds_no_fault_in_the_configuration() -> None:
-    done = run("promtool", "check", "config", str(RULES / "prometheus.yml"))
+    done = run("promtool", "check", "config", str(CONFIG))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
