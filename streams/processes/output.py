@@ -28,7 +28,8 @@ def begin_output() -> None:
         io.BufferedWriter(_Output()),
         encoding=stream.encoding,
         errors="backslashreplace",
-        line_buffering=stream.line_buffering,
+        # PYTHONUNBUFFERED writes through.
+        line_buffering=stream.line_buffering or stream.write_through,
     )
 
 

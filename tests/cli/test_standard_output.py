@@ -96,7 +96,10 @@ def test_however_much_is_printed_and_by_whom(how: str) -> None:
 
 def test_an_error_that_comes_first_is_the_one_that_is_told() -> None:
     with full() as device:
-        done = run(sys.executable, "-c", PRINTING, "print", "the setting is wrong", stdout=device)
+        words = ("print", "the setting is wrong")
+        # What is printed is kept back until the end.
+        own = {"PYTHONUNBUFFERED": ""}
+        done = run(sys.executable, "-c", PRINTING, *words, stdout=device, environment=own)
     assert done.stderr == b"kinstream: the setting is wrong\n"
     assert done.returncode == 2
 
@@ -131,3 +134,12 @@ def test_a_full_standard_error_changes_no_status(unbuffered: str) -> None:
             check=False,
         )
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_lines_are_kept_back_only_if_python_would(unbuffered: str) -> None:
+    # A worker ends so.
+    script = "import os; from kinstream.streams.processes.output import begin_output; begin_output(); "
+    script += "print('a line'); os._exit(0)"
+    done = run(sys.executable, "-c", script, environment={"PYTHONUNBUFFERED": unbuffered})
+    assert done.stdout == (b"a line\n" if unbuffered else b"")
