@@ -171,6 +171,9 @@ def test_every_series_is_on_a_dashboard() -> None:
         # What is in order and says nothing about health.
         "kinstream_records_not_followed_total",
         "kinstream_records_redriven_total",
+        # What the first challenger waits for, and a part of the decided lists.
+        "kinstream_gate_learned_lists",
+        "kinstream_gate_tail_decided_lists",
         # Which version serves: in every answer, and in an alert.
         "kinstream_search_catalogue_offset",
         "kinstream_search_model_epoch",

@@ -574,7 +574,8 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
             critical("WorseThanUnlearned", **DIGITS),
             "opml is worse than not learning in space digits",
             "On held-out events it is wrong by 3% more than the un-learned metric cosine.\n"
-            "Services get better results without this model.",
+            "Services get better results without this model. If it learns from clicks: only rules = "
+            '["click-list"] with kind = "adapter" fits lists that were ranked.',
         ),
     ),
 }
