@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, update_wrapper, wraps
 from pathlib import Path
 from threading import RLock
@@ -19,6 +20,7 @@ from kinstream.streams.extras import installed, missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_log: Final = logging.getLogger("kinstream.kernels")
 _PROCESS: Final = uuid4().hex[:12]
 #: The folder of the package, and its name.
 _ROOT: Final = Path(__file__).parents[2]
@@ -158,15 +160,34 @@ def _compile_once(dispatcher: Any, lock: CompileLock) -> None:
         global_compiler_lock,
     )
 
-    load, compile_for = dispatcher._cache.load_overload, dispatcher.compile
+    kept, compile_for = dispatcher._cache, dispatcher.compile
+    load, save = kept.load_overload, kept.save_overload
     depth = 0
 
     def loaded(signature: Any, target: Any) -> Any:
-        found = load(signature, target)
+        found = read(signature, target, begin_anew=False)
         if found is None and lock.acquire():
             # Another process may have compiled it in the meantime.
-            found = load(signature, target)
+            found = read(signature, target, begin_anew=True)
         return found
+
+    def read(signature: Any, target: Any, *, begin_anew: bool) -> Any:
+        """None for files that are damaged, in any way, or of another user: what they hold is compiled again."""
+        try:
+            return load(signature, target)
+        except Exception as error:
+            if begin_anew:
+                _log.warning("%s: machine code cannot be read, and is compiled again: %r", lock.path, error)
+                with suppress(OSError):
+                    kept._cache_file.flush()
+            return None
+
+    def saved(signature: Any, data: Any) -> None:
+        try:
+            save(signature, data)
+        # The folder is full, or its files can neither be read nor replaced.
+        except Exception:
+            _tell_not_kept()
 
     def compiled_once(signature: Any) -> Any:
         nonlocal depth
@@ -179,14 +200,14 @@ def _compile_once(dispatcher: Any, lock: CompileLock) -> None:
                 if depth == 0:
                     lock.release()
 
-    dispatcher._cache.load_overload, dispatcher.compile = loaded, compiled_once
+    kept.load_overload, kept.save_overload, dispatcher.compile = loaded, saved, compiled_once
 
 
 @cache
 def _tell_not_kept() -> None:
-    logging.getLogger("kinstream.kernels").warning(
+    _log.warning(
         "machine code cannot be kept, and every process compiles the kernels: set NUMBA_CACHE_DIR to a folder that "
-        "can be written"
+        "can be written and is not full"
     )
 
 
