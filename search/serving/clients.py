@@ -122,7 +122,7 @@ class Tokens:
 
 def _read(file: str) -> Mapping[bytes, str]:
     try:
-        text = start_of(Path(file), _MOST_BYTES).decode()
+        text = start_of(Path(file), _MOST_BYTES).decode("utf-8-sig")
     except SettingsError as error:
         raise SettingsError(f"clients_file: {error}") from None
     except OSError as error:

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kinstream.streams.configuration.faults import shown
-from kinstream.streams.configuration.section import KeyFault, with_secrets
+from kinstream.streams.configuration.section import KeyFault, refuse_pipe, with_secrets
 from kinstream.streams.secrets import remember, warn_of_readers
 
 #: Settings whose value is a secret; each has a `_file` beside it.
@@ -130,6 +130,12 @@ class KafkaSettings(BaseSettings):
                 )
             if not url.hostname or url.username or url.password:
                 raise ValueError("must be https://HOST/PATH, without a user or password")
+        return value
+
+    @field_validator("sasl_oauthbearer_ca_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+    @classmethod
+    def _no_pipe(cls, value: str) -> str:
+        refuse_pipe(value)
         return value
 
     @field_validator("sasl_oauthbearer_extensions")

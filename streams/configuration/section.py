@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path as FilePath
@@ -50,13 +51,31 @@ def start_of(path: FilePath, limit: int) -> bytes:
 
     To open a pipe would wait for somebody who writes into it.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        kind = os.fstat(number).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(kind):
             raise SettingsError(f"{path}: not a regular file")
-        found = stream.read(limit + 1)
+        with os.fdopen(number, "rb", closefd=False) as stream:
+            found = stream.read(limit + 1)
+    finally:
+        os.close(number)
     if len(found) > limit:
         raise SettingsError(f"{path}: larger than {limit} bytes")
     return found
+
+
+def refuse_pipe(path: str) -> None:
+    """Raise ValueError for a pipe, a socket or a device. Who opens a pipe waits for somebody who writes into it."""
+    try:
+        kind = os.stat(path).st_mode
+    # Who uses the file says why it cannot be read.
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise ValueError(f"{path}: not a regular file")
 
 
 def connection_of(connection: SecretStr, file: str) -> str:
@@ -81,18 +100,21 @@ def secret_in(file: str) -> str:
 
     Raises
     ------
-    ValueError : it cannot be read, is empty, too large or not text; the message does not quote its content.
+    ValueError : it cannot be read, is blank, too large or not text; the message does not quote its content.
     """
     try:
-        text = start_of(FilePath(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
+        text = start_of(FilePath(file), MAX_SECRET_BYTES).decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(f"{file}: not text in UTF-8") from None
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}") from None
     except SettingsError as error:
         raise ValueError(str(error)) from None
-    if not text:
+    if not text.strip():
         raise ValueError(f"{file}: is empty")
+    if "\0" in text:
+        # Clients in C would send what is before it.
+        raise ValueError(f"{file}: not text: it has a zero byte")
     warn_of_readers(file)
     return text
 

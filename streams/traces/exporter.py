@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.streams.extras import importing
 from kinstream.streams.settings import Settings
@@ -31,6 +31,7 @@ EVERY_SECONDS: Final = 1.0
 SEND_SECONDS: Final = 5.0
 #: Seconds for which a fault is not logged again.
 QUIET_SECONDS: Final = 60.0
+_REDIRECTS: Final = range(300, 400)
 
 #: Sends a batch, and returns whether the collector has accepted it.
 Send = Callable[[Sequence[Span]], bool]
@@ -122,7 +123,18 @@ def otlp(endpoint: str, service: str) -> Send:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import SpanExportResult
-    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=SEND_SECONDS)
+        from requests import HTTPError, Response, Session
+
+    def refuse_redirect(answer: Response, *_: Any, **__: Any) -> None:
+        # The client would send the credentials of the headers along, or take the spans for delivered.
+        if answer.status_code in _REDIRECTS:
+            raise HTTPError(f"the collector answers {answer.status_code}: redirects are not followed")
+
+    session = Session()
+    session.hooks["response"].append(refuse_redirect)
+    exporter = OTLPSpanExporter(
+        endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=SEND_SECONDS, session=session
+    )
     resource = Resource.create({"service.name": service})
 
     def send(batch: Sequence[Span]) -> bool:

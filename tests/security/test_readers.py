@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -119,6 +121,59 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(kind: str, tmp_path: Path)
     }
     with pytest.raises((SettingsError, ValueError), match="not a regular file"):
         opened[kind]()
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl_ca_file", "ssl_certificate_file", "ssl_key_file", "sasl_oauthbearer_ca_file"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "device", "socket"])
+def test_a_client_of_kafka_is_given_no_pipe(name: str, kind: str, tmp_path: Path) -> None:
+    """The libraries for TLS open what they are given, and wait."""
+    place = tmp_path / "place"
+    other = tmp_path / "other"
+    for file in ("ca", "certificate", "key"):
+        (tmp_path / file).write_text("text")
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "socket":
+            listening.bind(str(place))
+        elif kind == "device":
+            place = Path(os.devnull)
+        else:
+            os.mkfifo(other if kind.startswith("link") else place)
+            if kind.startswith("link"):
+                place.symlink_to(other)
+        files = {"ssl_certificate_file": str(tmp_path / "certificate"), name: str(place)}
+        with pytest.raises(ValueError, match=f"(?s){name}.*{re.escape(str(place))}: not a regular file"):
+            KafkaSettings(**files)  # type: ignore[arg-type]
+
+
+def test_a_folder_of_authorities_and_a_file_that_comes_later_are_no_fault(tmp_path: Path) -> None:
+    KafkaSettings(ssl_ca_file=str(tmp_path), ssl_certificate_file=str(tmp_path / "later"))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [(b" \n", "is empty"), (b"\t", "is empty"), (b"\xef\xbb\xbf\n", "is empty"), (b"a\0b", "a zero byte")],
+)
+def test_a_secret_is_text(content: bytes, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(ValueError, match=fault):
+        secret_in(str(tmp_path / "secret"))
+
+
+def test_the_mark_of_utf_8_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xef\xbb\xbfa password\r\n")
+    assert secret_in(str(tmp_path / "secret")) == "a password"
+    (tmp_path / "tokens").write_bytes(b"\xef\xbb\xbfshop a-token-of-sixteen-characters\r\n")
+    assert Tokens(str(tmp_path / "tokens")).client("Bearer a-token-of-sixteen-characters") == "shop"
+
+
+def test_a_refused_folder_stays_open_nowhere(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(ValueError, match="Is a directory"):
+            secret_in(str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize(

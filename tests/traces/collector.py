@@ -15,11 +15,12 @@ from typing import Any
 class Collector:
     """`spans` are (service, span of OTLP); `logins` the header `Authorization` of each request.
 
-    `status` is what it answers; while `hold` is set, it does not answer.
+    `status` is what it answers, `location` where a redirect leads; while `hold` is set, it does not answer.
     """
 
     url: str = ""
     status: int = 200
+    location: str = ""
     hold: threading.Event = field(default_factory=threading.Event)
     spans: list[tuple[str, Any]] = field(default_factory=list)
     logins: list[str | None] = field(default_factory=list)
@@ -50,6 +51,8 @@ def collecting(host: str = "127.0.0.1", port: int = 0) -> Iterator[Collector]:
                         found.spans += [(names["service.name"], span) for span in scope.spans]
             self.send_response(found.status if self.path == "/v1/traces" else 404)
             self.send_header("Content-Length", "0")
+            if found.location:
+                self.send_header("Location", found.location)
             self.end_headers()
 
         def log_message(self, format: str, *arguments: Any) -> None:

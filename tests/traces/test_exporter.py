@@ -52,6 +52,21 @@ def test_a_span_reaches_a_collector_with_all_that_is_in_it(monkeypatch: pytest.M
     assert values == {"a": 1, "b": "c"}
 
 
+@pytest.mark.parametrize("status", [302, 304, 307])
+def test_credentials_follow_no_redirect_of_a_collector(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="kinstream[otel] is not installed")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=x")
+    with collecting() as collector, collecting("localhost") as other:
+        collector.status, collector.location = status, f"{other.url}/v1/traces"
+        settings = Settings.model_validate({"traces": {"endpoint": collector.url}})
+        exporter = open_exporter(settings, "x")
+        assert exporter is not None
+        exporter.add(span())
+        exporter.close(10.0)
+        assert (exporter.exported, exporter.dropped) == (0, 1)
+        assert (len(collector.logins), len(other.logins)) == (1, 0)
+
+
 def test_without_an_endpoint_nothing_is_exported() -> None:
     assert open_exporter(Settings.model_validate({}), "x") is None
 
