@@ -94,13 +94,8 @@ class Files(ABC):
         """Delete files; missing files are ignored."""
 
     @abstractmethod
-    def sweep(self, folder: str, before: float | None = None) -> None:
-        """Delete temporary files that killed writers left in `folder`: those that nobody writes any more.
-
-        Parameters
-        ----------
-        before : delete those from before that time instead, in seconds since the epoch.
-        """
+    def sweep(self, folder: str) -> None:
+        """Delete temporary files that killed writers left in `folder`: those that nobody writes any more."""
 
     def _too_large(self, name: str, limit: int) -> Damaged:
         return Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")

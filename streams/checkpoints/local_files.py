@@ -78,7 +78,7 @@ class LocalFiles(Files):
         written: list[tuple[str, str]] = []
         name = ""
         try:
-            with self._written(lambda: name), Writing() as writing:
+            with Writing() as writing, self._written(lambda: name, writing):
                 for name, data in items:
                     target = self._path(name)
                     written.append((self._temporary(target, data, writing), target))
@@ -97,7 +97,7 @@ class LocalFiles(Files):
 
     def create(self, name: str, data: bytes) -> bool:
         target = self._path(name)
-        with self._written(lambda: name), Writing() as writing:
+        with Writing() as writing, self._written(lambda: name, writing):
             temporary = self._temporary(target, data, writing)
             try:
                 _sync([temporary])
@@ -117,19 +117,24 @@ class LocalFiles(Files):
             with suppress(FileNotFoundError), self._reported("delete", name, OSError):
                 os.unlink(self._path(name))
 
-    def sweep(self, folder: str, before: float | None = None) -> None:
+    def sweep(self, folder: str) -> None:
         with suppress(FileNotFoundError), self._reported("delete temporary files in", folder, OSError):
-            sweep(self._path(folder), before)
+            sweep(self._path(folder))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name) if name else self._folder
 
     @contextmanager
-    def _written(self, name: Callable[[], str]) -> Iterator[None]:
-        """As `_reported`, but a file or folder that vanishes under a writer is an error as well."""
+    def _written(self, name: Callable[[], str], writing: Writing) -> Iterator[None]:
+        """As `_reported`, but a file or folder that vanishes under a writer is an error as well.
+
+        A volume may be full only when a file is synced or named: then the next attempt finds room.
+        """
         try:
             yield
         except OSError as error:
+            if error.errno in _FULL:
+                writing.make_room(self._root)
             raise CheckpointError(f"checkpoint store: cannot write {self.url}/{name()}: {error}") from error
 
     def _temporary(self, target: str, data: bytes, writing: Writing) -> str:

@@ -74,7 +74,7 @@ class ObjectFiles(Files):
     def delete(self, names: Iterable[str], between: Callable[[], None] = nothing) -> None:
         self._all(((self._remove, name) for name in names), between)
 
-    def sweep(self, folder: str, before: float | None = None) -> None:
+    def sweep(self, folder: str) -> None:
         """An object store keeps no incomplete files."""
 
     def _path(self, name: str) -> str:

@@ -51,7 +51,7 @@ def prune(folder: CheckpointFolder, keep: int, now: float, pinned: int | None = 
     orphans = {path for path in present.keys() - kept - freed if _older(folder, path, before)}
     folder.files.delete(sorted(orphans | (freed - kept) & present.keys()), _between)
     for name in FOLDERS:
-        folder.files.sweep(name, before)
+        folder.files.sweep(name)
 
 
 def _between() -> None:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 PREFIX: Final = ".tmp-"
-#: Where a file system has no locks, a temporary file of this age has no writer.
+#: Where a file system has no locks, a temporary file has no writer if its folder has changed so long after it.
 _ABANDONED_SECONDS: Final = 24 * 3600
 #: A writer waits this long for a sweep to end, and then continues without a lock.
 _WAIT_SECONDS: Final = 2.0
@@ -59,12 +59,11 @@ class Writing:
             os.close(number)
 
 
-def sweep(folder: str, before: float | None = None, keep: Collection[str] = ()) -> None:
-    """Delete the temporary files of a folder that nobody writes any more, or those from before a time.
+def sweep(folder: str, keep: Collection[str] = ()) -> None:
+    """Delete the temporary files of a folder that nobody writes any more.
 
     Parameters
     ----------
-    before : seconds since the epoch.
     keep : paths that stay.
 
     Raises
@@ -73,13 +72,14 @@ def sweep(folder: str, before: float | None = None, keep: Collection[str] = ()) 
     """
     number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if before is None:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno == errno.EWOULDBLOCK:
-                    return
-                before = time.time() - _ABANDONED_SECONDS
+        before: float | None = None
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno == errno.EWOULDBLOCK:
+                return
+            # By the clock of the file system: ours may be ahead of it.
+            before = os.fstat(number).st_mtime - _ABANDONED_SECONDS
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
             if name.startswith(PREFIX) and path not in keep:

@@ -319,9 +319,8 @@ def test_unnamed_files_go_after_a_day_and_no_sooner(tmp_path: Path) -> None:
     store = open_store(tmp_path, keep=1, clock=lambda: now[0])
     with failpoints.installed("checkpoint.before-manifest=raise"), pytest.raises(RuntimeError):
         save(store, 10, a=1)
-    (folder(tmp_path) / "spaces" / ".tmp-1-abc").write_bytes(b"half")
     left_behind = files(tmp_path)
-    assert len(left_behind) == 3
+    assert len(left_behind) == 2
     for name in left_behind:
         os.utime(folder(tmp_path) / name, (now[0], now[0]))
     save(store, 20, a=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 import signal
@@ -24,6 +26,7 @@ from kinstream.streams.checkpoints.folder import CheckpointFolder
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.manifest import DataFile
 from kinstream.streams.checkpoints.names import open_files
+from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog
@@ -38,14 +41,16 @@ def items():
     print("begun", flush=True)
     sys.stdin.read()
     yield "spaces/b", b"b"
-open_files(sys.argv[1], "learner", "1").write(items())
+open_files(sys.argv[1], *sys.argv[3:]).write(items())
 """
 
 
 @contextmanager
-def writer(root: Path, size: int = 1_000) -> Iterator[subprocess.Popen[str]]:
+def writer(
+    root: Path, size: int = 1_000, folder: tuple[str, ...] = ("learner", "1")
+) -> Iterator[subprocess.Popen[str]]:
     """A process in the middle of a write."""
-    command = [sys.executable, "-c", _WRITER, str(root), str(size)]
+    command = [sys.executable, "-c", _WRITER, str(root), str(size), *folder]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
@@ -155,6 +160,63 @@ def test_a_living_writer_keeps_its_room(small_disk: Path) -> None:
         with pytest.raises(CheckpointError, match=r"No space left|File too large"):
             files.write([("a", bytes(200_000))])
         assert len(unfinished(small_disk)) == 1
+
+
+@pytest.mark.parametrize(
+    ("write", "call"),
+    [
+        (LocalFiles.write, "fsync"),
+        (LocalFiles.write, "replace"),
+        (LocalFiles.create, "fsync"),
+        (LocalFiles.create, "link"),
+    ],
+)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_volume_that_is_full_only_when_a_file_is_complete_has_room_the_next_time(
+    write: Callable[..., object], call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As volumes of networks are."""
+    fill(tmp_path, "learner/2/constraints-0/spaces", 10)
+    files = open_files(str(tmp_path), "builder", "1")
+    arguments = ([("a", b"state")],) if write is LocalFiles.write else ("a", b"state")
+    files.write([("before", b"")])
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(CheckpointError, match=os.strerror(number)):
+            write(files, *arguments)
+    assert unfinished(tmp_path) == []
+    write(files, *arguments)
+    assert files.read("a") == b"state"
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_clock_that_is_ahead_takes_no_file_of_a_living_writer(
+    locks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of a partition deletes old files after each checkpoint."""
+    if not locks:
+
+        def flock(*_: object) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    def ahead() -> float:
+        return 1e11
+
+    store = CheckpointStore(str(tmp_path), "learner", 1, "t", 0, clock=ahead)
+    monkeypatch.setattr("time.time", ahead)
+    with writer(tmp_path, folder=("learner", "1", "t-0")) as zombie:
+        store.save(1, changed={"s": {"a": 1}}, unchanged={}, partition={}, last_record=None)
+        store.prune()
+        assert len(unfinished(tmp_path)) == 1
+        assert zombie.stdin is not None
+        zombie.stdin.close()
+        assert zombie.wait(60) == 0
 
 
 def test_check_says_what_fills_a_store(tmp_path: Path) -> None:
