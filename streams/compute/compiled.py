@@ -175,6 +175,9 @@ def _compile_once(dispatcher: Any, lock: CompileLock) -> None:
         """None for files that are damaged, in any way, or of another user: what they hold is compiled again."""
         try:
             return load(signature, target)
+        except MemoryError:
+            # Compiling takes more than that.
+            raise
         except Exception as error:
             if begin_anew:
                 _log.warning("%s: machine code cannot be read, and is compiled again: %r", lock.path, error)
