@@ -76,7 +76,7 @@ class Sessions:
     """What the lists of a comparison count together, for the numbers of lists that it takes.
 
     A list that speaks for one side counts whole. One that says nothing counts by whose it is, as a vote does: a list
-    that nobody clicked, or a tie. So whoever only looks, such as a crawler, ends no comparison.
+    that nobody clicked, or a tie. So whoever only looks, such as a crawler, ends no comparison; one who clicks can.
 
     Parameters
     ----------
