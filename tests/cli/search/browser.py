@@ -1,10 +1,12 @@
 """The demonstration of search in a process, and its page in a browser without a window.
 
-python -m tests.cli.search.browser draws docs/pictures/search.png.
+python -m tests.cli.search.browser draws docs/pictures/search.png and prints the figures of its caption. The query is,
+of all held-out ones, the one whose answer learning moves furthest to the first place.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,14 +18,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
+from urllib.request import urlopen
 
+import numpy as np
+
+from kinstream.cli.demo.search.material import SEED, TESTED
+from kinstream.producers.simulated.documentation import searched
 from tests.cli.test_demo import ROOT, ended
 from tests.deploy.monitoring.programs import program
 
 PICTURE: Final = ROOT / "docs" / "pictures" / "search.png"
-#: Of the picture: one of the held-out queries.
-QUERY: Final = "Determine whether input has masked values."
 SIZE: Final = (1180, 990)
+#: Of the picture: the first few results say enough.
+LOW: Final = (1180, 740)
 _URL: Final = re.compile(r"Page: (http://\S+)")
 
 
@@ -133,15 +141,38 @@ def text(driver: Any, name: str) -> str:
     return str(driver.find_element("id", name).text)
 
 
+def held_out() -> list[str]:
+    """The queries that the demonstration never sends, in its order."""
+    functions = searched()
+    order = np.random.default_rng([SEED, 1]).permutation(len(functions))
+    return [functions[row].query for row in order[:TESTED].tolist()]
+
+
+def places(url: str, query: str) -> tuple[int, int]:
+    """Where the answer of a held-out query stands: as embedded, and after learning."""
+    with urlopen(f"{url}/search?q={quote(query)}", timeout=30) as reply:
+        before, after = json.load(reply)["answer"]
+    return before, after
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, demonstration(Path(folder), "--keep-running") as run:
         run.until("Search yourself")
+        queries = held_out()
+        found = np.array([places(run.url, query) for query in queries])
+        before, after = found.T
+        chosen = int(np.argmax(np.where(after == 1, before, 0)))
         with browser() as driver:
+            driver.set_window_size(*LOW)
             driver.get(run.url)
-            ask(driver, QUERY)
+            ask(driver, queries[chosen])
             wait(lambda: text(driver, "phase").startswith("Learned"), 30.0, lambda: driver.page_source)
             driver.save_screenshot(str(PICTURE))
-    print(PICTURE)
+    print(f"{PICTURE}: {queries[chosen]!r} rises from place {before[chosen]} to {after[chosen]}")
+    for name, hits in (("first", found == 1), ("among the first ten", found <= 10)):
+        print(f"{name}: {hits[:, 0].sum()} -> {hits[:, 1].sum()} of {len(found)} answers")
+    print(f"{(after < before).sum()} rise, {(after > before).sum()} fall")
+    print(next(line for line in run.output.splitlines() if line.startswith("NDCG@10") and "->" in line))
 
 
 if __name__ == "__main__":
