@@ -1,17 +1,17 @@
-"""Builders by name, each imported only on use."""
+"""Builders by name, each imported only on use.
+
+Other distributions add builders by entry points of the group `kinstream.builders`.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from inspect import signature
 from typing import Any, Final
 
 from kinstream.processors.shared.base import Builder
-from kinstream.streams.errors import SettingsError
-from kinstream.streams.spelling import meant
+from kinstream.streams.kinds import Kinds
 
 #: Kind -> "module:class".
-_KINDS: Final = {
+_OWN: Final = {
     "adjacent-pairs": "kinstream.processors.samples.adjacent_pairs:AdjacentPairs",
     "clicks": "kinstream.processors.clicks.clicks:Clicks",
     "closure": "kinstream.processors.closure.closure:Closure",
@@ -20,10 +20,15 @@ _KINDS: Final = {
     "random-triplets": "kinstream.processors.samples.random_triplets:RandomTriplets",
 }
 
+_KINDS: Final = Kinds("builder", "kinstream.builders", _OWN)
+
+#: Members of a builder; see `kinstream.processors.shared.base.Builder`.
+_MEMBERS: Final = ("algorithm", "follows", "emits", "process", "counts", "state", "restore")
+
 
 def names() -> tuple[str, ...]:
-    """Kinds that `create` accepts, in alphabetical order."""
-    return tuple(sorted(_KINDS))
+    """Kinds that `create` accepts, in alphabetical order: Kinstream's own, and those of other distributions."""
+    return _KINDS.names()
 
 
 def create(kind: str, **settings: Any) -> Builder:
@@ -37,34 +42,18 @@ def create(kind: str, **settings: Any) -> Builder:
     Raises
     ------
     SettingsError
-        Unknown kind, unknown setting, or a value out of range.
+        Unknown kind, unknown setting, or a value out of range. A builder of another distribution cannot be imported or
+        created, or is not a builder; the error names the distribution.
 
     Examples
     --------
     >>> create("one-pass", negatives="official").algorithm
     'one-pass/1'
     """
-    builder = _class(kind)
-    known = settings_of(kind)
-    unknown = sorted(set(settings) - set(known))
-    if unknown:
-        raise SettingsError(
-            f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}{meant(unknown, known)}"
-        )
-    created: Builder = builder(**settings)
+    created: Builder = _KINDS.create(kind, settings, Builder, _MEMBERS)
     return created
 
 
 def settings_of(kind: str) -> tuple[str, ...]:
     """Names of the constructor arguments of a kind."""
-    return tuple(signature(_class(kind)).parameters)
-
-
-def _class(kind: str) -> type:
-    if kind not in _KINDS:
-        raise SettingsError(
-            f"no builder is called {kind!r}; known are {', '.join(names())}{meant([kind], names())}"
-        )
-    module, name = _KINDS[kind].split(":")
-    found: type = getattr(import_module(module), name)
-    return found
+    return _KINDS.settings_of(kind)

@@ -105,13 +105,15 @@ FAULTS = {
 }
 
 
-def distribution(folder: Path, name: str, version: str, offers: dict[str, str]) -> None:
+def distribution(
+    folder: Path, name: str, version: str, offers: dict[str, str], group: str = "kinstream.learners"
+) -> None:
     """The record of an installed package with these entry points."""
     record = folder / f"{name}-{version}.dist-info"
     record.mkdir()
     (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"{kind} = {value}" for kind, value in offers.items()]
-    (record / "entry_points.txt").write_text("\n".join(["[kinstream.learners]", *lines]) + "\n")
+    (record / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]) + "\n")
 
 
 @pytest.fixture

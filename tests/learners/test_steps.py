@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kinstream.learners.registry import names
+from kinstream.learners.registry import names, offers
 from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
@@ -112,15 +111,7 @@ def test_a_block_that_changes_nothing_has_no_directions() -> None:
 
 
 def test_the_kinds_are_those_whose_classes_say_so() -> None:
-    found = [kind for kind in names() if hasattr(_class(kind), "directions")]
+    found = [kind for kind in names() if offers(kind, "directions")]
     assert tuple(found) == KINDS
     assert all(as_stepped(learner(kind)) is not None for kind in KINDS)
     assert as_stepped(create("oasis")) is None
-
-
-def _class(kind: str) -> type:
-    from kinstream.learners.registry import _class
-
-    found = _class(kind)
-    assert inspect.isclass(found)
-    return found
