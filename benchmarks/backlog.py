@@ -10,7 +10,7 @@ import numpy as np
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.loads.blocks import BLOCK_ROWS, MAX_BLOCK_BYTES
 from kinstream.streams.agents.machine import Machine, Place
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import ConstraintBlock, LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings

@@ -28,7 +28,7 @@ from kinstream.processors.shared.base import Builder, Origin
 from kinstream.streams.agents.space import SegmentedCore
 from kinstream.streams.checkpoints.state_bytes import State, to_bytes
 from kinstream.streams.checkpoints.store import CheckpointStore
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (
     ConstraintBlock,
     ItemBlock,

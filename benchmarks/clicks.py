@@ -19,7 +19,7 @@ from kinstream.processors.shared.base import Origin
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.warm_up import warm_up
 from kinstream.streams.checkpoints.state_bytes import to_bytes
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Click, ClickBlock, ItemBlock, ItemClick, Table
 

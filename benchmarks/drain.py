@@ -21,7 +21,7 @@ from benchmarks.system import GAMMA, System, system
 from kinstream.learners.registry import create
 from kinstream.learners.warm_up import warm_up
 from kinstream.producers.loads.blocks import BLOCK_ROWS, default_rows
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Outcome
 

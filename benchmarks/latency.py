@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.figures import Figure, percentile
 from benchmarks.system import System, series, system
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.values import Outcome
 from tests.support.processes import Process
 

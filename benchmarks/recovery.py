@@ -17,7 +17,7 @@ from benchmarks.figures import Figure
 from benchmarks.latency import start_agents, start_rows
 from benchmarks.system import System, system
 from kinstream.streams.kafka.clients import confluent
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.values import Outcome
 from tests.support.processes import Process
 

@@ -15,7 +15,7 @@ from benchmarks.system import START_SECONDS, series, system
 from kinstream.producers.sources.agent import source_spec
 from kinstream.streams.agents.machine import Place
 from kinstream.streams.configuration.sources import SourceSettings
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.gate import GateOrder
 from kinstream.streams.records.load_rows import rows_of
 from kinstream.streams.records.message import Message, Output

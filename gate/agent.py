@@ -21,7 +21,7 @@ from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
+from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_event, encode
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State

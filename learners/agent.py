@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.announcing import ModelAnnouncer, withholds
+from kinstream.learners.announcements import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.held_out.compiling import compile_held_out
 from kinstream.learners.held_out.judge import VERSION, Judge
@@ -30,7 +30,7 @@ from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.compute.memory import check_space, most_of_a_space
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_constraints, encode
+from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_constraints, encode
 from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message, Output

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Rows, State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
+from kinstream.learners.shared.adaptive_scaler import LEAST
 from kinstream.learners.shared.events import Numbers
 from kinstream.learners.shared.first_vectors import temper
-from kinstream.learners.shared.following import LEAST
 from kinstream.streams.compute.arrays import plain
 
 Features = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kinstream.learners.announcing import withholds
+from kinstream.learners.announcements import withholds
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Row, Tallies
@@ -14,7 +14,7 @@ from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.operations.checkpoints import Agent, checkpoints
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_outcome
+from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_outcome
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State, without_prefix

@@ -20,7 +20,7 @@ from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.compute.memory import check_space, most_of_a_space
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import not_finite_rows
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
+from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_event, encode
 from kinstream.streams.records.gate import GateOrder
 from kinstream.streams.records.load_rows import known_rows, numbers_of, rows_of, without_first
 from kinstream.streams.records.message import Message

@@ -23,7 +23,7 @@ import numpy as np
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import ConstraintBlock, Kind, Relation, SampleBlock, Table
 from kinstream.testing.contents import arrays, contents
 from kinstream.testing.refusals import refused, runs_assertions

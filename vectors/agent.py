@@ -17,7 +17,7 @@ from kinstream.processors.shared.base import Builder, Origin
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, encode
+from kinstream.streams.records.codec.codec import CODEC_VERSION, encode
 from kinstream.streams.records.gate import GateOrder
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State

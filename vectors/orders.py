@@ -23,7 +23,7 @@ from kinstream.streams.records.vectors import ItemMap, Rows
 from kinstream.streams.settings import Settings
 from kinstream.vectors.core import SpaceVectors
 from kinstream.vectors.embedding import Embedding
-from kinstream.vectors.moved import moved
+from kinstream.vectors.map_change import moved
 
 
 @dataclass(frozen=True, slots=True)

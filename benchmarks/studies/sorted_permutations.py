@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.search.index.create import create
-from kinstream.search.index.lsh.hashed import HashedIndex
+from kinstream.search.index.lsh.key_index import HashedIndex
 
 Words = NDArray[np.uint64]
 

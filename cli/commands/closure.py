@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON
+from kinstream.cli.shared.output import JSON
 
 if TYPE_CHECKING:
     from kinstream.processors.closure.closure import Closure

@@ -12,7 +12,7 @@ import click
 
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.operations.letters import Choice, FoundLetters, RedrivePlan, Standing
@@ -167,7 +167,7 @@ def described(message: Message) -> Iterator[str]:
     from kinstream.cli.views.tables import moment
     from kinstream.streams.errors import BadRecord
     from kinstream.streams.records.codec.avro import MARKER
-    from kinstream.streams.records.codec.every_kind import ALL, decode
+    from kinstream.streams.records.codec.codec import ALL, decode
     from kinstream.streams.records.description import describe, record_lines
     from kinstream.streams.records.payload import escaped, payload_lines
 

@@ -9,7 +9,7 @@ import click
 
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.models import newest_models
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.records.values import ModelVersion
@@ -88,7 +88,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
 
 def withheld(version: ModelVersion, settings: Settings) -> str | None:
     """Why the learner's newest model is not announced, as a sentence; None if it is."""
-    from kinstream.learners.announcing import withholds
+    from kinstream.learners.announcements import withholds
     from kinstream.streams.operations.models import withheld_after
 
     found = withheld_after(version, settings) if withholds(settings, version.learner) else None

@@ -274,7 +274,7 @@ def _of_data(
 ) -> tuple[Result, HeldOut | None]:
     """The replay, and the errors of the learned metrics on held-out rows, if there are any."""
     from kinstream.cli.produce.labelled import reading
-    from kinstream.cli.shared.told import tell_left_out
+    from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.measures.held_out import grade
     from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows
     from kinstream.producers.labelled.load import BlockSettings

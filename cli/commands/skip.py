@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.agents.generations.birth import Birth

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.producers.sources.values.formats import AvroRecord
@@ -46,7 +46,7 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     """
     from kinstream.producers.sources.mapping import mapper
     from kinstream.producers.sources.values.formats import AvroRecord
-    from kinstream.producers.sources.values.unchanged import Unchanged
+    from kinstream.producers.sources.values.placeholder import Unchanged
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.extras import require
     from kinstream.streams.records.description import plain

@@ -10,7 +10,7 @@ import click
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.events import send_event
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.operations.spaces import SpaceView

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON, tell
+from kinstream.cli.shared.output import JSON, tell
 from kinstream.streams.kafka.rights.acls import ROLES
 
 

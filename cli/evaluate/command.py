@@ -224,7 +224,7 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     from kinstream.cli.produce.labelled import reading
-    from kinstream.cli.shared.told import tell_left_out
+    from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.experiment.contenders import of_rows
     from kinstream.evaluation.experiment.data import of_source
     from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
@@ -257,7 +257,7 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     """Rows if every builder makes its constraints from labelled rows alone; otherwise the constraints of the log."""
     from kinstream.evaluation.experiment import contenders as field
-    from kinstream.evaluation.experiment import recorded as log
+    from kinstream.evaluation.experiment import log_rows as log
     from kinstream.learners.sklearn import CONSTRAINTS
     from kinstream.replay.log.sources import parse_point, topic_range
     from kinstream.streams.kafka.cluster import Cluster

@@ -14,7 +14,7 @@ from kinstream.cli.shared.counterfactual import events_of, keys_of, list_options
 from kinstream.streams.errors import BadRecord, SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.evaluation.counterfactual.recorded import Event
+    from kinstream.evaluation.counterfactual.drafted_log import Event
     from kinstream.streams.settings import Settings
 
 
@@ -50,8 +50,8 @@ def counterfactual(
 
     require("scipy", who="kinstream evaluate counterfactual")
     from kinstream.cli.views.counterfactual import as_dict, lacking, show
+    from kinstream.evaluation.counterfactual.drafted_log import Maps, Model, recorded
     from kinstream.evaluation.counterfactual.estimates import estimated
-    from kinstream.evaluation.counterfactual.recorded import Maps, Model, recorded
     from kinstream.search.queries.model import QueryModel
     from kinstream.streams.records.gate import UNADAPTED
 
@@ -72,9 +72,9 @@ def counterfactual(
 
 def space_events(settings: Settings, space: str, start: str | None, end: str | None) -> Iterator[Event]:
     """The events of a space from the beginning of the log, up to the end. Lists count from `start` on."""
-    from kinstream.evaluation.counterfactual.recorded import Event
+    from kinstream.evaluation.counterfactual.drafted_log import Event
     from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.records.codec.every_kind import decode_event
+    from kinstream.streams.records.codec.codec import decode_event
 
     cluster = Cluster(settings.kafka)
     try:

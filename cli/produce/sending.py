@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from kinstream.producers.files.selection import CsvFormat
     from kinstream.producers.loads.pacing import Pacing
-    from kinstream.producers.loads.sending import Load, Sent, Summary
+    from kinstream.producers.loads.sender import Load, Sent, Summary
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.settings import Settings
 
@@ -163,9 +163,9 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     options : those of `load_options`.
     """
     from kinstream.cli.shared.context import settings_of
-    from kinstream.cli.shared.told import tell_left_out
+    from kinstream.cli.shared.output import tell_left_out
     from kinstream.producers.loads.pacing import Rate
-    from kinstream.producers.loads.sending import produce
+    from kinstream.producers.loads.sender import produce
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.emitter import Emitter

@@ -98,7 +98,7 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
     selection, form = reading({**options, "label_type": "auto"})
 
     def load() -> PhasedLoad:
-        from kinstream.cli.shared.told import tell_left_out
+        from kinstream.cli.shared.output import tell_left_out
         from kinstream.producers.labelled.sources import open_source
         from kinstream.producers.simulated.load import simulated_load, simulator_of
 

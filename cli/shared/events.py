@@ -29,7 +29,7 @@ def send_event(settings: Settings, *records: Event, role: str = "producer") -> t
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.emitter import Emitter
     from kinstream.streams.kafka.rights.access import check_role
-    from kinstream.streams.records.codec.every_kind import encode
+    from kinstream.streams.records.codec.codec import encode
     from kinstream.streams.topics import partition_of
 
     topic = settings.topic("events")

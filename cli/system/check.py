@@ -21,8 +21,8 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
     Example: kinstream --config kinstream.toml check
     """
+    from kinstream.cli.system.check_result import Finding
     from kinstream.cli.system.checks import findings
-    from kinstream.cli.system.finding import Finding
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.operations.checkpoints import agents
     from kinstream.streams.secrets import hide

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Final
 
 from kinstream.cli.shared.agents import agent_spec
-from kinstream.cli.system.finding import Finding, refusable
+from kinstream.cli.system.check_result import Finding, refusable
 from kinstream.cli.system.service_checks import service_findings, unserved_findings
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kinstream.cli.local.system import address_of
-from kinstream.cli.system.finding import Finding, refusable
+from kinstream.cli.system.check_result import Finding, refusable
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.settings import Settings

@@ -7,7 +7,7 @@ import json
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.told import JSON
+from kinstream.cli.shared.output import JSON
 
 
 @click.command()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from kinstream.cli.system.finding import Finding, refusable
+from kinstream.cli.system.check_result import Finding, refusable
 from kinstream.streams.checkpoints.files import Files
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.names import open_files

@@ -10,9 +10,9 @@ import click
 from kinstream.cli.views.tables import echo_table
 
 if TYPE_CHECKING:
+    from kinstream.evaluation.counterfactual.drafted_log import Model, Recorded
     from kinstream.evaluation.counterfactual.estimates import Estimate, Estimates
     from kinstream.evaluation.counterfactual.prequential import Judged
-    from kinstream.evaluation.counterfactual.recorded import Model, Recorded
 
 #: Below so many effective lists, and above such a share without support, a warning is printed.
 FEW: Final = 100
@@ -68,7 +68,7 @@ def as_dict(space: str, lists: Recorded, found: Mapping[Model, Estimates], expon
 
 def recorded_clicks(lists: Recorded) -> float | None:
     """Clicks a list at the places at which models are evaluated; None without lists."""
-    from kinstream.evaluation.counterfactual.recorded import depth_of
+    from kinstream.evaluation.counterfactual.drafted_log import depth_of
 
     clicks = [one.clicked[: depth_of(len(one.clicked))].sum() for one in lists.shown]
     return float(sum(clicks) / len(clicks)) if clicks else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kinstream.cli.views.tables import echo_table
-from kinstream.evaluation.report.clipped import clipped_text
+from kinstream.evaluation.report.clipping import clipped_text
 from kinstream.monitoring.tallies import mistakes, utilised
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.run import Result

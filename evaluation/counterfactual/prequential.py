@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinstream.evaluation.counterfactual.drafted_log import Event, Maps, Model, Reader, Recorded
 from kinstream.evaluation.counterfactual.estimates import Estimates, estimated
-from kinstream.evaluation.counterfactual.recorded import Event, Maps, Model, Reader, Recorded
 from kinstream.gate.lists.list_id import Keys
 from kinstream.learners.base import Learner
 from kinstream.learners.models.query_map import query_map
@@ -22,7 +22,7 @@ from kinstream.replay.log.pipeline import AgentReplay
 from kinstream.search.models.model import Name
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.identity import read_identity
 from kinstream.streams.records.message import Message
@@ -39,7 +39,7 @@ class Request:
     space : with a gate, whose lists were drafted.
     models : that have drafted lists, and others to judge as they are. The un-adapted features are always judged.
     since : offset in `events` of the first list that counts; by default where the replay begins.
-    exponent, product : as of `kinstream.evaluation.counterfactual.recorded.recorded`.
+    exponent, product : as of `kinstream.evaluation.counterfactual.drafted_log.recorded`.
     """
 
     space: str

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kinstream.evaluation.experiment.feeds import Built, Feed, Follows
+from kinstream.evaluation.experiment.log_rows import stream_name
 from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, TABLES, Contender, grid
-from kinstream.evaluation.experiment.recorded import stream_name
 from kinstream.evaluation.experiment.views import several
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kinstream.producers.labelled.batch import Batch, Source
 from kinstream.producers.labelled.hold_out import read_all
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Vectors
 

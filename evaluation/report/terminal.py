@@ -13,7 +13,7 @@ from rich.text import Text
 from kinstream.evaluation.measures.names import Measure
 from kinstream.evaluation.report.advice import shares_of, shown_shares
 from kinstream.evaluation.report.answer import Answer, answer
-from kinstream.evaluation.report.clipped import clipped_text
+from kinstream.evaluation.report.clipping import clipped_text
 from kinstream.evaluation.report.results import Entry, Mark, Results
 from kinstream.evaluation.report.words import capital, number, spread
 from kinstream.streams.records.columns import columns

@@ -16,7 +16,7 @@ from kinstream.evaluation.experiment import views
 from kinstream.evaluation.experiment.data import Data, Labels, Recorded, Rows, Tables
 from kinstream.evaluation.experiment.plan import Cell, Contender, Plan
 from kinstream.evaluation.experiment.splits import Index, Scaling, filled, scaled_blocks
-from kinstream.evaluation.measures.measured import Measured, of_constraints, of_rows
+from kinstream.evaluation.measures.measurement import Measured, of_constraints, of_rows
 from kinstream.evaluation.runner.batch import fitted
 from kinstream.evaluation.runner.prequential import Run, prequential
 from kinstream.learners import registry as learners

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kinstream.gate.lists import randomised
 from kinstream.gate.lists.hashing import hash_of
 from kinstream.gate.lists.list_id import PREFIX, Keys, mark_of, read
-from kinstream.streams.records import drawn
+from kinstream.streams.records import randomised_id
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition
 
 
@@ -61,7 +61,7 @@ class Served(NamedTuple):
         if self.list_id.startswith(PREFIX):
             one = read(keys, space, self.list_id)
             return ListKind.UNREADABLE if one is None else self._as_shown(space, one.marks, ListKind.DRAFTED)
-        if self.list_id.startswith(drawn.PREFIX):
+        if self.list_id.startswith(randomised_id.PREFIX):
             other = randomised.read(keys, space, self.list_id)
             if other is None:
                 return ListKind.UNREADABLE
@@ -102,7 +102,7 @@ def _served(
     clicked: Sequence[bool],
 ) -> Served:
     order = sorted(range(len(items)), key=positions.__getitem__)
-    name = drawn.one_spelling(list_id)
+    name = randomised_id.one_spelling(list_id)
     return Served(
         list_id,
         hash_of(name if load is None else f"{load.load_id}\0{name}"),

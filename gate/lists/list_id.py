@@ -18,9 +18,9 @@ from typing import Final
 
 from kinstream.gate.lists.draft import Draft, Side, credit, team_draft
 from kinstream.gate.lists.varints import read_varint, varint
-from kinstream.streams.records.drawn import DRAFTED_PREFIX, MARK_BYTES, as_text, bytes_of, salt_of
-from kinstream.streams.records.drawn import mark_of as mark_of
 from kinstream.streams.records.gate import Version
+from kinstream.streams.records.randomised_id import DRAFTED_PREFIX, MARK_BYTES, as_text, bytes_of, salt_of
+from kinstream.streams.records.randomised_id import mark_of as mark_of
 from kinstream.streams.settings import Settings
 
 #: Begins every id of a drafted list. Ids of other lists do not matter to the gate.

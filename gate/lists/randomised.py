@@ -20,8 +20,8 @@ from typing import Final, TypeVar
 
 from kinstream.gate.lists.list_id import MAX_ITEMS, NONCE_BYTES, Keys, Shown
 from kinstream.gate.lists.varints import read_varint, varint
-from kinstream.streams.records.drawn import PREFIX, DrawKind, Drawn, id_of, mark_of, parts_of, written
 from kinstream.streams.records.gate import Version
+from kinstream.streams.records.randomised_id import PREFIX, DrawKind, Drawn, id_of, mark_of, parts_of, written
 
 Item = TypeVar("Item")
 

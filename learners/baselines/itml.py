@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.baselines.batch import fit_itml_of_pairs
+from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.metric_learn import require
-from kinstream.learners.baselines.refitted import BUFFER, Refitted
 from kinstream.learners.baselines.window import Pairs
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import positive, whole

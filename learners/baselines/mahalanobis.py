@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.baselines.refitted import BUFFER, Refitted
+from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.whitening import fit_mahalanobis
 from kinstream.learners.baselines.window import Pairs
 from kinstream.learners.shared.scaler import WARM_UP
@@ -24,7 +24,7 @@ class Mahalanobis(Refitted):
     buffer : constraints that a fit uses; they should name several times as many distinct vectors as there
         are features. The first fit needs more than d of them.
     refit_every : constraints from one fit to the next; 0 fits only once, when the buffer is full. For which constraint
-        counts as utilised, see `kinstream.learners.baselines.refitted.Refitted`.
+        counts as utilised, see `kinstream.learners.baselines.batch_base.Refitted`.
     dtype : "float64" or "float32", of the map and the vectors kept; a fit is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors before the scaler and the first threshold are frozen.

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.chunklets import chunklets, of_size
-from kinstream.learners.baselines.refitted import BUFFER, Refitted
 from kinstream.learners.baselines.whitening import fit_rca
 from kinstream.learners.baselines.window import Pairs
 from kinstream.learners.shared.scaler import WARM_UP

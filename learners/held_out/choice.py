@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.ensembles.chosen import chosen
+from kinstream.learners.kernels.ensembles.hash_choice import chosen
 from kinstream.streams.compute.arrays import plain
 from kinstream.streams.records.values import ConstraintBlock
 

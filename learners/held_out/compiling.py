@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinstream.learners.held_out.unlearned import Scales
-from kinstream.learners.kernels.ensembles.chosen import chosen
+from kinstream.learners.kernels.ensembles.hash_choice import chosen
 
 
 def compile_held_out() -> None:

@@ -14,9 +14,9 @@ from kinstream.learners.held_out.account import Account
 from kinstream.learners.held_out.choice import Choice
 from kinstream.learners.held_out.lists import Lists
 from kinstream.learners.held_out.metrics import ByMetric, Metrics, Numbers
+from kinstream.learners.held_out.queue import Waiting
 from kinstream.learners.held_out.sums import Sums
 from kinstream.learners.held_out.unlearned import Features, Scales
-from kinstream.learners.held_out.waiting import Waiting
 from kinstream.learners.shared.modalities import Modalities, checked_tables
 from kinstream.streams.records.held_out import HeldOut, ShownLists
 from kinstream.streams.records.state import State, with_prefix, without_prefix

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.ensembles.unlearned import distances
+from kinstream.learners.kernels.ensembles.unlearned_distances import distances
 from kinstream.learners.shared.events import apart
 from kinstream.learners.shared.scaler import MinMax, ZScore
 from kinstream.streams.records.state import State, with_prefix, without_prefix

@@ -17,7 +17,7 @@ from kinstream.learners.mixture.first_constraints import FirstConstraints
 from kinstream.learners.mixture.metric import Component, Metric, added, arrays, margins, shown, together
 from kinstream.learners.mixture.neighbours import EVERY, WINDOW, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
-from kinstream.learners.mixture.weighing import weights
+from kinstream.learners.mixture.weights import weights
 from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, take

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Rows
-from kinstream.learners.mixture.joining import joined, shortest
+from kinstream.learners.mixture.joint_map import joined, shortest
 from kinstream.learners.mixture.views import View
 from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -60,7 +60,7 @@ def together(
     Parameters
     ----------
     shares : (N,) of each member's squared distance in that of the metric.
-    sample : (n, d) vectors z; see `kinstream.learners.mixture.joining.joined`.
+    sample : (n, d) vectors z; see `kinstream.learners.mixture.joint_map.joined`.
     rank : columns at most.
     """
     stacks: dict[str, list[Rows]] = {}

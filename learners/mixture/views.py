@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles import views
-from kinstream.learners.shared.following import LEAST
+from kinstream.learners.shared.adaptive_scaler import LEAST
 from kinstream.learners.shared.scaler import WARM_UP, ZScore
 
 Rows = NDArray[np.floating[Any]]

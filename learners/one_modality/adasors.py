@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import State
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.learners.one_modality.sors import SORS
-from kinstream.learners.shared.following import rescaled
+from kinstream.learners.shared.adaptive_scaler import rescaled
 from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.validation import positive
 

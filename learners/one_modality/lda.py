@@ -61,8 +61,8 @@ class LDA(SingleModal):
     dtype : "float64" or "float32", of the map and of all distances. S and B are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors that scales are measured on.
-    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.following`): the map is carried
-        over, and the sums begin anew. "published" freezes it after its warm-up. Without a scaler there is no
+    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.adaptive_scaler`): the map is
+        carried over, and the sums begin anew. "published" freezes it after its warm-up. Without a scaler there is no
         difference, for there is no step.
 
     Attributes

@@ -74,9 +74,9 @@ class Softmax(SingleModal):
     dtype : "float64" or "float32", of the map and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors that scales are measured on.
-    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.following`): the map is carried
-        over and measures until a new first map is made. "published" freezes it after its warm-up. Without a scaler
-        there is no difference, for the step has no unit.
+    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.adaptive_scaler`): the map is
+        carried over and measures until a new first map is made. "published" freezes it after its warm-up. Without a
+        scaler there is no difference, for the step has no unit.
 
     Raises
     ------

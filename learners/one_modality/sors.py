@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import sors
+from kinstream.learners.shared.adaptive_scaler import rescaled
 from kinstream.learners.shared.bilinear import Bilinear
-from kinstream.learners.shared.following import rescaled
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.several_modalities import omdml
-from kinstream.learners.shared.following import rescaled
+from kinstream.learners.shared.adaptive_scaler import rescaled
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.several_modalities import MultiModal

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.pairs_of_triplets import merged, pairs_of_triplets
 from kinstream.learners.shared import scaler as scalers
+from kinstream.learners.shared.adaptive_scaler import Following
 from kinstream.learners.shared.events import (
     Batch as Batch,
 )
@@ -25,7 +26,6 @@ from kinstream.learners.shared.events import (
     weighted,
     write_hinges,
 )
-from kinstream.learners.shared.following import Following
 from kinstream.learners.shared.scaler import Scaler
 from kinstream.learners.shared.targets import Targets
 from kinstream.learners.shared.validation import (
@@ -58,8 +58,8 @@ class SingleModal(ABC):
     dtype : type of the model and of all calculations with it.
     scaler, warm_up : see `kinstream.learners.shared.scaler`.
     unit : "length" makes the mean squared length of scaled vectors 1, and the scaler follow the features, see
-        `kinstream.learners.shared.following`. "published" uses the scaler alone, frozen after its warm-up, and the step
-        sizes of the papers. A learner adopts the unit of a state that it restores.
+        `kinstream.learners.shared.adaptive_scaler`. "published" uses the scaler alone, frozen after its warm-up, and
+        the step sizes of the papers. A learner adopts the unit of a state that it restores.
 
     Attributes
     ----------

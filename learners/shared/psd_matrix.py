@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Rows, State
-from kinstream.learners.shared.following import rescaled
+from kinstream.learners.shared.adaptive_scaler import rescaled
 from kinstream.learners.shared.pairs import PairLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError

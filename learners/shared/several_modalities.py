@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.several_modalities.modalities import weigh
 from kinstream.learners.shared import scaler as scalers
+from kinstream.learners.shared.adaptive_scaler import Following
 from kinstream.learners.shared.events import Events, Numbers, apart, shared, take, watched, write_hinges
 from kinstream.learners.shared.first_vectors import Buffer
-from kinstream.learners.shared.following import Following
 from kinstream.learners.shared.modalities import (
     Modalities,
     checked_columns,

@@ -25,7 +25,7 @@ from kinstream.processors.clicks.lists import (
     rows_of,
     split_rows,
 )
-from kinstream.processors.clicks.packed import Found, Shown, packed
+from kinstream.processors.clicks.output_blocks import Found, Shown, packed
 from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, FromLists, Made, Origin, State
 from kinstream.processors.shared.catalogue import Catalogue

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.clicks import kernels as kernels
-from kinstream.processors.clicks.drawn import uppers
 from kinstream.processors.clicks.keys import Keys, list_keys
 from kinstream.processors.clicks.lists import Fault, Flags, Lists, named, split_rows
+from kinstream.processors.clicks.randomised_pairs import uppers
 from kinstream.processors.clicks.rules import Preferences
 from kinstream.processors.shared.base import State
 from kinstream.processors.shared.recent_keys import Memory

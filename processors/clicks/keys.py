@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinstream.processors.clicks.kernels import join
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.shared.id_table import Hashes, hashes
-from kinstream.streams.records.drawn import one_spelling
+from kinstream.streams.records.randomised_id import one_spelling
 
 #: Prefixes that distinguish a user from a session of the same name, and a vector from an item.
 _SESSION: Final = np.uint64(0x5353_5353_5353_5353)

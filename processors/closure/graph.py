@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.closure import arrays as arrays
+from kinstream.processors.closure import claims as closure_claims
 from kinstream.processors.closure import components
-from kinstream.processors.closure import taking as closure_taking
 from kinstream.processors.closure.arrays import Graph, Options, Outbox, Rows, Votes
 from kinstream.processors.shared.base import State
 from kinstream.streams.compute.whole_number_map import fill_map, number_map
@@ -82,7 +82,7 @@ class ClosureGraph:
     def take(
         self, rows: Rows, key: tuple[int, int], start: int, fates: Array, contrary: Array, *, vote: bool
     ) -> tuple[int, bool]:
-        """Add relations from row `start` on; see `kinstream.processors.closure.taking.take`.
+        """Add relations from row `start` on; see `kinstream.processors.closure.claims.take`.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class ClosureGraph:
             self._room_for_votes(len(rows.left))
         key0, key1 = np.uint64(key[0]), np.uint64(key[1])
         while True:
-            start, status = closure_taking.take(
+            start, status = closure_claims.take(
                 self.parts, self.out, self.votes, options, rows, key0, key1, start, fates, contrary
             )
             if status in (arrays.DONE, arrays.WITHDRAW):

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from kinstream.producers.sources.mapping import Mapper, mapper
 from kinstream.producers.sources.packing import Block, Packing
-from kinstream.producers.sources.values.unchanged import UNCHANGED, Unchanged
+from kinstream.producers.sources.values.placeholder import UNCHANGED, Unchanged
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, encode
+from kinstream.streams.records.codec.codec import CODEC_VERSION, encode
 from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
 from kinstream.streams.records.load_rows import NUMBERS, ROWS, numbers_text
 from kinstream.streams.records.message import Message, Output

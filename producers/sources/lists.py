@@ -20,7 +20,7 @@ from kinstream.producers.sources.values.convert import (
     wholes,
 )
 from kinstream.producers.sources.values.fields import Fields, MappedField
-from kinstream.producers.sources.values.incoming import Incoming, Together
+from kinstream.producers.sources.values.foreign_record import Incoming, Together
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS, not_ahead, stamp_of
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space

@@ -18,7 +18,7 @@ from kinstream.producers.sources.values.convert import (
     vector,
 )
 from kinstream.producers.sources.values.fields import Fields, MappedField
-from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table, Vectors
 

@@ -21,8 +21,8 @@ from kinstream.producers.sources.lists import query_vector
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
 from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
 from kinstream.producers.sources.values.convert import refused, time_ms
+from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.formats import Format
-from kinstream.producers.sources.values.incoming import Incoming
 from kinstream.producers.sources.values.partition_time import PartitionTime, not_ahead, stamp_of
 from kinstream.producers.sources.values.reader import Reader
 from kinstream.streams.configuration.sources import SourceSettings

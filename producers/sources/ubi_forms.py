@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kinstream.producers.sources.values.convert import name_of, refused, whole
 from kinstream.producers.sources.values.fields import Fields
-from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.paths import Path, compile_path
 
 #: Field -> paths, the usual one first. Each is also known in camel case.

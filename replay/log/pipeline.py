@@ -17,7 +17,7 @@ from kinstream.streams.agents.space import Core
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State, to_bytes
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Control, Counts, Outcome

@@ -14,7 +14,7 @@ from kinstream.replay.log.pipeline import VirtualLog
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.settings import KafkaSettings, Settings

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kinstream.search.agent.drafting import Drafting, candidate_model, serving_model
-from kinstream.search.drafts.decided import Deciding
+from kinstream.search.agent.drafted_search import Drafting, candidate_model, serving_model
 from kinstream.search.drafts.drafts import drafts_of
 from kinstream.search.drafts.randomising import Randomising, randomising_of
+from kinstream.search.drafts.serving_choice import Deciding
 from kinstream.search.index.engines import ONLINE, Plan, check
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model

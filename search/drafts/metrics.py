@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 
-from kinstream.search.drafts.decided import Decided
+from kinstream.search.drafts.serving_choice import Decided
 
 
 def drafted_lists(service: str, registry: CollectorRegistry, spaces: Iterable[str]) -> Counter:

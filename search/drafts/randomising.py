@@ -10,8 +10,8 @@ from typing import Final
 from kinstream.gate.lists.list_id import NONCE_BYTES, Keys, Shown, keys_of
 from kinstream.gate.lists.randomised import randomise
 from kinstream.search.drafts.drafts import rows_of
-from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
+from kinstream.streams.records.randomised_id import DrawKind
 from kinstream.streams.settings import RandomiseSettings, Settings
 
 #: By `kind` of the settings.

@@ -10,8 +10,8 @@ import numpy as np
 
 from kinstream.search.drafts.drafts import Drafts, of_vectors
 from kinstream.search.drafts.randomising import Randomising
-from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
+from kinstream.search.gateway.query_pair import ModelPair
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.gateway.space import Answer, GatewaySpace

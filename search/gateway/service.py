@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from kinstream.search.drafts.decided import Deciding
 from kinstream.search.drafts.drafts import Drafts, drafts_of
 from kinstream.search.drafts.randomising import randomising_of
-from kinstream.search.gateway.gated import Gated
+from kinstream.search.drafts.serving_choice import Deciding
+from kinstream.search.gateway.query_pair import Gated
 from kinstream.search.gateway.space import GatewaySpace
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, get_args
 
-from kinstream.search.index.lsh.hashed import LazyIndex, NaiveIndex, StaticIndex
+from kinstream.search.index.lsh.key_index import LazyIndex, NaiveIndex, StaticIndex
 from kinstream.search.index.online.base import Index
 from kinstream.search.index.online.linear import LinearIndex
 from kinstream.search.index.online.settings import Settings

@@ -16,12 +16,12 @@ from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.search.index.create import create
 from kinstream.search.index.exact import First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.items import Modalities, Slots, features
-from kinstream.search.index.mapped import EXACT, MappedIndex, create_mapped
 from kinstream.search.index.mapping import CHUNK, Mapping, divided, linear
 from kinstream.search.index.online.base import Index
+from kinstream.search.index.vector_indexes import EXACT, MappedIndex, create_mapped
 from kinstream.search.index.warm_up import warm_up
+from kinstream.search.models.intermediate_model import Matrix
 from kinstream.search.models.model import Model
-from kinstream.search.models.stepped import Matrix
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import Settings

@@ -15,8 +15,8 @@ from kinstream.learners.models.export import linear_map
 from kinstream.search.index.exact import Mapped
 from kinstream.search.index.items import Modalities, features
 from kinstream.search.index.scan_kernels import products
+from kinstream.search.models.intermediate_model import SteppedModel
 from kinstream.search.models.model import Model
-from kinstream.search.models.stepped import SteppedModel
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import Vectors
 

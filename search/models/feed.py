@@ -11,10 +11,10 @@ from typing import Final, Self
 
 from kinstream.search.models.attempts import Attempts, Limits, Loads
 from kinstream.search.models.choice import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
-from kinstream.search.models.held import Held
-from kinstream.search.models.kept import KeptModels
 from kinstream.search.models.loader import Loader
 from kinstream.search.models.model import Name
+from kinstream.search.models.model_copies import KeptModels
+from kinstream.search.models.models_of_gate import Held
 from kinstream.search.models.sources import CheckpointSource, Source
 from kinstream.search.models.staleness import Failure, Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription

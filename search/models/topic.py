@@ -14,7 +14,7 @@ from kinstream.streams.errors import BadRecord, KinstreamError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied, refused_login
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.records.withheld import Withheld

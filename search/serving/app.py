@@ -21,7 +21,7 @@ from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import ErrorReply
 from kinstream.search.serving.service import Service
 from kinstream.streams.settings import ServiceSettings
-from kinstream.streams.worker.page.rendered import RenderedMetrics
+from kinstream.streams.worker.page.metrics_text import RenderedMetrics
 
 #: Routes answered under any number of requests.
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})

@@ -21,8 +21,8 @@ from kinstream.search.index.engines import Engine, OnlineEngine, Plan, fits, mak
 from kinstream.search.index.exact import Mapped, measured, nearest
 from kinstream.search.index.items import Items, Modalities, Slots, least, side_by_side, sizes_of
 from kinstream.search.index.mapping import CHUNK, Mapping, middle
+from kinstream.search.models.intermediate_model import Matrix
 from kinstream.search.models.model import Model, Name
-from kinstream.search.models.stepped import Matrix
 from kinstream.search.spaces.catalogue import Begin, Change, Changed, Drop, Put
 from kinstream.search.spaces.read_write_lock import SharedLock
 from kinstream.streams.records.values import Vectors

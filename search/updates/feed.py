@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.connection_errors import denied
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import ModelUpdate
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings

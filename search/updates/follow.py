@@ -8,8 +8,8 @@ from collections import deque
 import numpy as np
 
 from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.search.models.intermediate_model import SteppedModel
 from kinstream.search.models.model import Model, Name
-from kinstream.search.models.stepped import SteppedModel
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.search.updates.replica import MAX_WAITING_BYTES, At, Changed, MapReplica, Remapped, size_of
 from kinstream.streams.records.values import ModelUpdate

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.search.agent.drafting import Ask, DraftedAnswer, randomised
+from kinstream.search.agent.drafted_search import Ask, DraftedAnswer, randomised
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
 from kinstream.search.drafts.drafts import of_vectors

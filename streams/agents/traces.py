@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from kinstream.streams.agents.machine import Machine, Place
-from kinstream.streams.records.codec.every_kind import decode_model
+from kinstream.streams.records.codec.codec import decode_model
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.traces.context import TRACEPARENT, TraceContext, model_context, span_id_of

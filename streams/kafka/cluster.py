@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
+from kinstream.streams.kafka.broker_errors import NOT_KNOWN, answers, broker_error, coordinated, unanswered
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
 from kinstream.streams.kafka.tokens.source import have_token, source_of
-from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, coordinated, unanswered
 from kinstream.streams.settings import KafkaSettings, Settings
 from kinstream.streams.topics import CATALOGUE, Topic
 

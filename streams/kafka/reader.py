@@ -8,10 +8,10 @@ from operator import methodcaller
 from typing import Any, Final, cast
 
 from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.kafka.broker_errors import broker_error
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied
-from kinstream.streams.kafka.unanswered import broker_error
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import KafkaSettings
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Click, ClickBlock
 
 #: What lists can be found by. An item is one that was clicked.

@@ -21,7 +21,7 @@ from kinstream.streams.checkpoints.names import file_name
 from kinstream.streams.compute.memory import ask
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
 from kinstream.streams.operations.checkpoints import Agent, Seen, agents, birth_of, checkpoints, folder_of
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ModelVersion

@@ -19,10 +19,10 @@ from typing import Final, Protocol
 from kinstream.streams.agents.generations.birth import RECIPE, Birth
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
+from kinstream.streams.kafka.broker_errors import answers
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.cluster_view import TopicView, topic_id
 from kinstream.streams.kafka.emitter import Sink
-from kinstream.streams.kafka.unanswered import answers
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.settings import Settings
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Control, Declaration

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kinstream.cli.system import overview
+from kinstream.cli.system.check_result import Finding
 from kinstream.cli.system.checks import findings
-from kinstream.cli.system.finding import Finding
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BrokerUnavailable
-from kinstream.streams.kafka import unanswered
+from kinstream.streams.kafka import broker_errors
+from kinstream.streams.kafka.broker_errors import coordinated
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.embedded import EmbeddedBroker
-from kinstream.streams.kafka.unanswered import coordinated
 from kinstream.streams.operations.checkpoints import agents
 from kinstream.streams.settings import KafkaSettings, Settings
 from tests.golden.write_agents import CHECKPOINTS, config
@@ -135,12 +135,12 @@ NOT_YET = (
 def test_a_request_about_a_group_waits_for_its_coordinator(
     code: int, brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unanswered, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(broker_errors, "_AGAIN_SECONDS", 0.01)
     kafka = KafkaSettings(bootstrap_servers=brokers)
     cluster = Cluster(kafka)
     try:
         assert coordinated(kafka, cluster.admin, "g", failing(code, code, code)) == "answer"
-        monkeypatch.setattr(unanswered, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(broker_errors, "WAIT_SECONDS", 0.05)
         with pytest.raises(BrokerUnavailable) as caught:
             coordinated(kafka, cluster.admin, "g", failing(*[code] * 1_000))
         assert str(caught.value).startswith(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kinstream.cli.system import service_checks
-from kinstream.cli.system.finding import Finding
+from kinstream.cli.system.check_result import Finding
 from kinstream.cli.system.service_checks import service_findings, unserved_findings
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.streams.errors import AccessDenied

@@ -14,7 +14,7 @@ from kinstream.processors.agent import builder_spec
 from kinstream.processors.closure import item_log, seed_log
 from kinstream.streams.agents.generations.birth import Birth, settings_digest, write_birth
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Event
 from kinstream.streams.settings import Settings
 from tests.processors.closure_samples import SPACE, items, relations

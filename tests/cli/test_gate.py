@@ -11,7 +11,7 @@ import pytest
 from kinstream.gate.agent import gate_spec
 from kinstream.gate.metrics import GateCollector
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
 from kinstream.streams.records.values import ItemBlock, Table
 from tests.cli.system import EVENTS, TOML, System, connect

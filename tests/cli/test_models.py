@@ -18,7 +18,7 @@ from kinstream.learners.models.export import encode, export, learner_from, linea
 from kinstream.learners.registry import create
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.operations.models import Newest
-from kinstream.streams.records.codec.every_kind import encode as encode_record
+from kinstream.streams.records.codec.codec import encode as encode_record
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Declaration, ModelVersion
 from tests.cli.system import System

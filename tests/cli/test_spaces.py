@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Action, Control, Declaration
 from kinstream.streams.topics import partition_of
 from tests.cli.system import EVENTS, System

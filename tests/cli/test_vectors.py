@@ -12,7 +12,7 @@ import pytest
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event, decode_vectors, encode
+from kinstream.streams.records.codec.codec import decode_event, decode_vectors, encode
 from kinstream.streams.records.values import ItemBlock, Table
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
 from kinstream.vectors.agent import vectors_spec

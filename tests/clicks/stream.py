@@ -13,7 +13,7 @@ from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place
 from kinstream.streams.agents.refusals import Rows, parse_rows
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import ConstraintBlock, Record
 from kinstream.streams.settings import Settings

@@ -22,7 +22,7 @@ from kinstream.streams.agents.letter import DETAIL, REFUSED, ROWS
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import decode_constraints
+from kinstream.streams.records.codec.codec import decode_constraints
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import (
     Action,

@@ -48,7 +48,7 @@ from kinstream.learners.one_modality.opml import OPML
 from kinstream.producers.simulated.load import simulated_load
 from kinstream.producers.simulated.settings import START_MS, Simulation
 from kinstream.producers.simulated.simulator import ClickSimulator
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import ClickBlock, Kind
 from tests.clicks.stream import (
     CONSTRAINTS,

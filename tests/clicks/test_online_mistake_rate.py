@@ -14,7 +14,7 @@ import pytest
 
 from kinstream.evaluation.runner.prequential import prequential
 from kinstream.monitoring.tallies import Tallies, mistakes
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Click, ConstraintBlock, Counts, Outcome
 from tests.clicks.lists_oracle import DIMENSION, catalogue, item_block, lists, opml, triplets_of

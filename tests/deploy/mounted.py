@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from kinstream.streams.operations.checkpoints import folder_of
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 
@@ -28,10 +28,10 @@ VERSION: Final = ModelVersion(
 #: What a service with a gate does with the store, and then an attempt to write beside that.
 SERVICE: Final = """
 import json, sys
-from kinstream.search.models.kept import KeptModels
+from kinstream.search.models.model_copies import KeptModels
 from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.records.codec.every_kind import decode_model
+from kinstream.streams.records.codec.codec import decode_model
 from kinstream.streams.settings import Settings
 
 def fault(call, *arguments):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from kinstream.search.models.kept import FOLDER
+from kinstream.search.models.model_copies import FOLDER
 from kinstream.streams.settings import Settings
 from tests.deploy.charts import (
     CHART,

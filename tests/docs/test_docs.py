@@ -32,7 +32,7 @@ from kinstream.streams.configuration.vectors import SinkSettings, VectorsSetting
 from kinstream.streams.errors import Reason
 from kinstream.streams.failpoints import VARIABLE
 from kinstream.streams.processes.supervisor import LEASH, RESTARTS
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Click, ItemBlock, Relation, SampleBlock
 from kinstream.streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
 from kinstream.streams.topics import CATALOGUE

@@ -13,7 +13,7 @@ from kinstream.gate.agent import returned
 from kinstream.gate.core import SpaceGate
 from kinstream.gate.lists.list_id import PREFIX
 from kinstream.gate.values import Fate, Options
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click
 from tests.docs.pages import ROOT, blocks

@@ -14,7 +14,7 @@ import pytest
 from kinstream.learners import registry
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.values import Outcome
 from kinstream.streams.settings import KafkaSettings
 from tests.docs.pages import ROOT, blocks

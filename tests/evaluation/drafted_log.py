@@ -12,7 +12,7 @@ from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.learners.models.export import encode as encoded
 from kinstream.learners.models.export import export
 from kinstream.search.queries.model import QueryModel
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, ModelVersion, Table
 from tests.gate.gates import KEYS, SECRET

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from kinstream.evaluation.counterfactual.catalogue import Catalogue
+from kinstream.evaluation.counterfactual.drafted_log import Event, Recorded, recorded
 from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabilities, was_drafted
 from kinstream.evaluation.counterfactual.estimates import Estimates, Ranked, Shown, class_of, estimated
-from kinstream.evaluation.counterfactual.recorded import Event, Recorded, recorded
 from kinstream.gate.lists.draft import Side, team_draft
 from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.streams.records.gate import UNADAPTED, Version

@@ -19,7 +19,7 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.errors import KinstreamError, SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import Click
 from kinstream.streams.topics import partition_of
 from tests.docs.pages import ROOT, blocks

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kinstream.evaluation.experiment import recorded as log
+from kinstream.evaluation.experiment import log_rows as log
 from kinstream.evaluation.experiment.contenders import Asked, of_log
 from kinstream.evaluation.experiment.data import Recorded
 from kinstream.evaluation.experiment.plan import Plan
@@ -21,7 +21,7 @@ from kinstream.monitoring.agent import metrics_spec
 from kinstream.replay.log.guarantees import Origin
 from kinstream.replay.log.pipeline import state_digest
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode, decode_event, encode
+from kinstream.streams.records.codec.codec import decode, decode_event, encode
 from kinstream.streams.records.values import COUNT_NAMES, Action, Control, Counts, Outcome, SampleBlock
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, EVENTS, System

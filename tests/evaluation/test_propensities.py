@@ -13,9 +13,9 @@ from kinstream.cli.main import cli
 from kinstream.evaluation.propensities.lists import compared
 from kinstream.evaluation.propensities.places import Compared, estimated
 from kinstream.gate.lists.randomised import randomise
-from kinstream.streams.records.codec.every_kind import encode
-from kinstream.streams.records.drawn import DrawKind
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
+from kinstream.streams.records.randomised_id import DrawKind
 from kinstream.streams.records.values import Click, ItemClick
 from tests.evaluation.drafted_log import DraftedLog
 from tests.gate.gates import KEYS

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
 from kinstream.evaluation.measures.clicks import click_lists
-from kinstream.evaluation.measures.measured import of_constraints
+from kinstream.evaluation.measures.measurement import of_constraints
 from kinstream.evaluation.measures.quality import click_retrieval, retrieval
 from kinstream.learners import registry
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.errors import Reason
 from kinstream.streams.records.codec import avro
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.identity import Headers, Identity, Position
 from kinstream.streams.records.values import (
     Action,

@@ -11,7 +11,7 @@ import numpy as np
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.checkpoints.state_bytes import to_bytes
-from kinstream.streams.records.codec.every_kind import decode_outcome, encode
+from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import LoadPosition, Outcome, SampleBlock, Table
 from kinstream.streams.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinstream.streams.agents.generations.birth import read_birth
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_outcome
+from kinstream.streams.records.codec.codec import decode_constraints, decode_outcome
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ConstraintBlock, Outcome
 from tests.faults.conftest import MakeSystem

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.streams.records.codec.every_kind import decode_outcome, encode
+from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import LoadPosition, Outcome, SampleBlock, Table

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from kinstream.streams.agents.generations.birth import read_birth
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_outcome
+from kinstream.streams.records.codec.codec import decode_constraints, decode_outcome
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ConstraintBlock, Outcome

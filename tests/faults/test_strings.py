@@ -14,7 +14,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from kinstream.streams.errors import Reason
 from kinstream.streams.operations.letters import Choice, choose
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_outcome
+from kinstream.streams.records.codec.codec import decode_constraints, decode_outcome
 from kinstream.streams.records.values import ConstraintBlock, Outcome
 from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem

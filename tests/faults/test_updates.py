@@ -9,7 +9,7 @@ import pytest
 
 from kinstream.search.updates.replica import At, MapReplica
 from kinstream.streams.checkpoints.state_bytes import from_bytes
-from kinstream.streams.records.codec.every_kind import decode_model, decode_update
+from kinstream.streams.records.codec.codec import decode_model, decode_update
 from kinstream.streams.records.values import ModelVersion
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System

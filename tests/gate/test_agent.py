@@ -16,7 +16,7 @@ from kinstream.gate.values import Fate
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_decision, encode
+from kinstream.streams.records.codec.codec import decode_decision, encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Version
 from kinstream.streams.records.identity import read_identity
 from kinstream.streams.records.values import Action, Control, ModelVersion, Record

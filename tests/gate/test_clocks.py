@@ -18,7 +18,7 @@ from kinstream.gate.exposure.lists import ListKind, Served
 from kinstream.gate.memory import Entry, Seen, Standing
 from kinstream.gate.values import Fate, Options
 from kinstream.streams.agents.letter import redrive
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
 from kinstream.streams.records.values import ItemBlock
 from kinstream.streams.settings import Settings

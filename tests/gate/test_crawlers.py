@@ -16,7 +16,7 @@ from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.list_id import show
 from kinstream.gate.values import Fate, Options
 from kinstream.gate.votes import MOST_UNCLICKED, Sessions, Votes
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, Verdict
 from kinstream.streams.settings import Settings
 from tests.gate.gates import ITEMS, KEYS, MODEL, SECRET, back, click, drafted

@@ -18,9 +18,9 @@ from kinstream.gate.exposure.lists import ListKind, Served, served
 from kinstream.gate.lists.list_id import Keys
 from kinstream.gate.lists.randomised import randomise
 from kinstream.gate.values import Options
-from kinstream.streams.records.codec.every_kind import encode
-from kinstream.streams.records.drawn import DrawKind
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
+from kinstream.streams.records.randomised_id import DrawKind
 from kinstream.streams.records.values import (
     Action,
     Click,

@@ -19,7 +19,7 @@ from kinstream.search.drafts.randomising import randomising_of
 from kinstream.streams.agents.generations.birth import settings_digest
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click, ItemClick
 from kinstream.streams.settings import Settings, load

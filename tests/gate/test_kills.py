@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from kinstream.cli.local.system import free_port
 from kinstream.gate.agent import decision_key, gate_spec
-from kinstream.streams.records.codec.every_kind import decode_decision, encode
+from kinstream.streams.records.codec.codec import decode_decision, encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Version
 from kinstream.streams.records.identity import EMITTER, read_identity
 from kinstream.streams.records.message import Message

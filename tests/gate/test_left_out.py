@@ -12,7 +12,7 @@ from kinstream.gate.agent import gate_spec
 from kinstream.gate.core import SpaceGate
 from kinstream.gate.values import Fate
 from kinstream.streams.agents.letter import redrive
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings
 from tests.gate.gates import MODEL, SECRET, block, click, drafted

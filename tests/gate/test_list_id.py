@@ -23,9 +23,9 @@ from kinstream.gate.lists.list_id import (
     show,
 )
 from kinstream.gate.lists.randomised import randomise
-from kinstream.streams.records import drawn
-from kinstream.streams.records.drawn import DrawKind, as_text, bytes_of
+from kinstream.streams.records import randomised_id
 from kinstream.streams.records.gate import UNADAPTED, Version
+from kinstream.streams.records.randomised_id import DrawKind, as_text, bytes_of
 from tests.gate.gates import damaged, respelled
 
 KEYS = Keys("a secret of the tests")
@@ -105,9 +105,9 @@ def test_an_id_of_a_randomised_list_is_no_id_of_a_drafted_one(nonce: int, items:
         shown = randomise(
             KEYS, "docs", UNADAPTED, items, 8, kind=kind, depth=4, time_ms=7, nonce=nonce.to_bytes(6)
         )
-        raw = bytes_of(drawn.PREFIX, shown.list_id)
+        raw = bytes_of(randomised_id.PREFIX, shown.list_id)
         assert raw is not None
-        assert read(KEYS, "docs", as_text(PREFIX, drawn.PREFIX.encode() + raw)) is None
+        assert read(KEYS, "docs", as_text(PREFIX, randomised_id.PREFIX.encode() + raw)) is None
         assert read(KEYS, "docs", as_text(PREFIX, raw)) is None
 
 

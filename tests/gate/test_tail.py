@@ -17,8 +17,8 @@ from kinstream.gate.lists.list_id import Impression, list_id_of, mark_of, read
 from kinstream.gate.metrics import Board, GateCollector
 from kinstream.gate.tail import Tail
 from kinstream.gate.values import Decision, Fate, List, Options
-from kinstream.search.drafts.decided import Deciding
 from kinstream.search.drafts.drafts import Drafts
+from kinstream.search.drafts.serving_choice import Deciding
 from kinstream.search.models.model import Name
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.records.values import Click, ItemClick, Table

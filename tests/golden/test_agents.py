@@ -18,7 +18,7 @@ from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, GenerationMismatch
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event, decode_outcome
+from kinstream.streams.records.codec.codec import decode_constraints, decode_event, decode_outcome
 from kinstream.streams.records.message import Message
 from tests.golden.write_agents import CHECKPOINTS, LOG, birth_of, config, log_of, specs
 from tests.support.memory_log import MemoryLog

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kinstream.streams.checkpoints.state_bytes import from_bytes
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.message import Output
 from tests.golden.write_sources import FILE, cases, log_ms
 from tests.sources.shop import machine, message

@@ -25,7 +25,7 @@ from kinstream.processors import registry as builders
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.agents.generations.birth import Birth, TopicIdentity, settings_digest, write_birth
 from kinstream.streams.agents.spec import AgentSpec
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Action, Control, Kind
 from kinstream.streams.settings import Settings
 from tests.support import join_events

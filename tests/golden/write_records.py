@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums, ShownLists
 from kinstream.streams.records.values import (

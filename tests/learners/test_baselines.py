@@ -16,12 +16,12 @@ from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.baselines.batch import fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.baselines.batch_base import Refitted
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.baselines.itml import ITML
 from kinstream.learners.baselines.lmnn import LMNN
 from kinstream.learners.baselines.mahalanobis import Mahalanobis
 from kinstream.learners.baselines.rca import RCA
-from kinstream.learners.baselines.refitted import Refitted
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.learners.registry import create
 from kinstream.streams.errors import SettingsError

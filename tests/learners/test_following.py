@@ -22,7 +22,7 @@ from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.updates import Before, Origin
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Counts, LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings
 from kinstream.testing.blocks import block, singles

@@ -25,7 +25,7 @@ from kinstream.streams.agents.generations.birth import (
     settings_digest,
 )
 from kinstream.streams.errors import GenerationMismatch, SettingsError
-from kinstream.streams.records.codec.every_kind import decode, decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode, decode_constraints, encode
 from kinstream.streams.records.held_out import LEARNED
 from kinstream.streams.records.values import (
     ConstraintBlock,

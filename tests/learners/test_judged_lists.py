@@ -19,7 +19,7 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.held_out import LEARNED, LEAST_QUERIES, METRICS
 from kinstream.streams.records.values import ClickBlock, ConstraintBlock, ItemBlock
 

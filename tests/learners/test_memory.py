@@ -13,7 +13,7 @@ from kinstream.learners.memory import space_bytes
 from kinstream.learners.registry import create, own_names
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import ConstraintBlock, Kind, Outcome

@@ -15,11 +15,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 from kinstream.learners.kernels.ensembles import neighbours
-from kinstream.learners.mixture.joining import joined
+from kinstream.learners.mixture.joint_map import joined
 from kinstream.learners.mixture.learner import IN_LISTS, LEARNED, NARROW, UNLEARNED, Mixture
 from kinstream.learners.mixture.neighbours import EVERY, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
-from kinstream.learners.mixture.weighing import weights
+from kinstream.learners.mixture.weights import weights
 from kinstream.learners.models.export import encode, export
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.streams.errors import CheckpointError

@@ -25,7 +25,7 @@ from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.codec.codec import decode_outcome
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import (
     Action,

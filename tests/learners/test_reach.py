@@ -15,8 +15,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from kinstream.learners.drift import Drift
 from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.mixture.views import OneScale
+from kinstream.learners.shared.adaptive_scaler import Following
 from kinstream.learners.shared.first_vectors import scales_of, tempered, within
-from kinstream.learners.shared.following import Following
 from kinstream.learners.shared.scaler import MinMax, Scaler, ZScore
 from kinstream.learners.shared.targets import Targets
 from kinstream.learners.sklearn import MetricLearner

@@ -17,7 +17,7 @@ from kinstream.search.updates.replica import At, MapReplica
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import GenerationMismatch, SettingsError
-from kinstream.streams.records.codec.every_kind import decode_outcome, decode_update, encode
+from kinstream.streams.records.codec.codec import decode_outcome, decode_update, encode
 from kinstream.streams.records.values import Action, Control, Kind, ModelUpdate, Outcome
 from kinstream.streams.settings import Settings
 from kinstream.testing.blocks import block as block_of

@@ -33,7 +33,7 @@ from kinstream.streams.checkpoints.manifest import decode_manifest, encode_manif
 from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import BadRecord, CheckpointError
 from kinstream.streams.operations.models import data_of, from_checkpoints, kept_at, withheld_after
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import Action, Control, ModelVersion
 from kinstream.streams.records.withheld import Withheld
 from kinstream.streams.settings import CheckpointSettings

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.tallies import Tallies
-from kinstream.streams.worker.page.rendered import CHEAP_SECONDS, LONGEST_SECONDS, SHARE, RenderedMetrics
+from kinstream.streams.worker.page.metrics_text import CHEAP_SECONDS, LONGEST_SECONDS, SHARE, RenderedMetrics
 from tests.monitoring.outcomes import outcome
 
 TEXT = "text/plain"

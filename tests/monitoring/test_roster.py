@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kinstream.learners import registry
+from kinstream.learners.baselines.batch_base import Refitted
 from kinstream.learners.baselines.euclidean import Euclidean
-from kinstream.learners.baselines.refitted import Refitted
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.monitoring.roster import Roster, learns
 from kinstream.streams.settings import (

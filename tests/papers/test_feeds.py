@@ -11,7 +11,7 @@ from benchmarks.papers.shared.feeds import BLOCK, DrawnPairs, DrawnTriplets, See
 from kinstream.evaluation.experiment.feeds import Feed
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind
 from tests.papers.made_up import table
 

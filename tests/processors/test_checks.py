@@ -14,7 +14,7 @@ from kinstream.processors.registry import create
 from kinstream.processors.shared import catalogue
 from kinstream.processors.shared.base import Heir, Segmented
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, SampleBlock
 from kinstream.testing.builders import (
     BUILDER_CHECKS,

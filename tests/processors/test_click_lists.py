@@ -8,7 +8,7 @@ import pytest
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.values import LIST_RULE, ConstraintBlock, Kind
 from tests.processors.click_samples import NOW, block_of, preferring, shown, with_items
 

@@ -15,8 +15,8 @@ from kinstream.gate.lists.randomised import randomise, read
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.drawn import DrawKind
 from kinstream.streams.records.gate import Version
+from kinstream.streams.records.randomised_id import DrawKind
 from kinstream.streams.records.values import LIST_RULE, Click
 from tests.gate.gates import KEYS, drafted, respelled
 from tests.processors.click_samples import NOW, block_of, preferring, rows_of, shown, told, with_items

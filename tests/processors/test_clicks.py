@@ -21,7 +21,7 @@ from kinstream.processors.shared.base import Builder, Origin, Segmented
 from kinstream.streams.agents.refusals import rows_text
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,

@@ -15,7 +15,7 @@ from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
 from kinstream.processors.shared.base import Builder, Origin, Segmented
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemClick, LoadPosition, Relation
 from tests.processors.closure_reference import Reference, fixpoint, triplet_count, triplets
 from tests.processors.closure_samples import (

@@ -15,7 +15,7 @@ from kinstream.processors.closure import item_log, seed_log
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.shared.base import Origin, State
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, Event, ItemClick
 from tests.processors.closure_samples import SPACE, Said, items, relations, samples, tell
 

@@ -16,7 +16,7 @@ from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
 from kinstream.processors.shared.base import Made, Origin
 from kinstream.processors.shared.packing import Packing, row_bytes
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, Kind, Table
 from tests.processors import closure_samples as toys
 from tests.processors.click_samples import NOW, block_of, items, preferring, rows_of, shown, told, with_items

@@ -10,9 +10,9 @@ import pytest
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.producers.loads.sending import produce
+from kinstream.producers.loads.sender import produce
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event
+from kinstream.streams.records.codec.codec import decode_constraints, decode_event
 from kinstream.streams.records.values import ConstraintBlock, SampleBlock
 from kinstream.streams.settings import Settings
 from tests.producers.test_labelled import numbered

@@ -16,7 +16,7 @@ from kinstream.processors.agent import builder_spec
 from kinstream.streams.agents.letter import CONSUMER, REASON, REFUSED, redrive
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event, encode
+from kinstream.streams.records.codec.codec import decode_constraints, decode_event, encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ConstraintBlock, SampleBlock, Table
 from kinstream.streams.settings import Settings

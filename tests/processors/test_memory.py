@@ -11,7 +11,7 @@ from kinstream.processors.agent import builder_spec
 from kinstream.processors.shared.base import Growing, Origin
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.space import Space
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ItemBlock, SampleBlock, Table
 from tests.support.pipeline import settings

@@ -16,7 +16,7 @@ from kinstream.processors.samples.one_pass import RULE, OnePass
 from kinstream.processors.shared.base import Origin
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (
     PREFIX_RULE,
     ConstraintBlock,

@@ -17,7 +17,7 @@ from kinstream.processors.samples.random_pairs import FATES, RULE, RandomPairs
 from kinstream.processors.shared.base import Origin
 from kinstream.processors.shared.draws import sample_draws
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (
     ConstraintBlock,
     ItemBlock,

@@ -11,7 +11,7 @@ from kinstream.processors import warm_up
 from kinstream.processors.clicks.clicks import RULES
 from kinstream.processors.registry import create
 from kinstream.processors.shared.base import Builder, Origin
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import SampleBlock
 from tests.support.join_events import events
 from tests.support.pipeline import samples

@@ -21,7 +21,7 @@ from kinstream.producers.simulated.load import simulated_load, simulator_of
 from kinstream.producers.simulated.settings import START_MS, Simulation
 from kinstream.producers.simulated.simulator import ClickSimulator
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, ClickBlock, ItemBlock
 from tests.producers.unpacked import lists_of, plain
 
@@ -220,7 +220,7 @@ import hashlib
 from kinstream.producers.simulated.load import simulated_load, simulator_of
 from kinstream.producers.simulated.settings import Simulation
 from kinstream.producers.labelled.sources import open_source
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 settings = Simulation(lists=200, seed=9, fair_pairs=True, ranking="by-similarity")
 made = simulator_of(open_source("sklearn:iris"), settings)
 print(hashlib.sha256(b"".join(map(encode, simulated_load(made, "s").blocks()))).hexdigest())

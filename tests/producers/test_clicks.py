@@ -19,7 +19,7 @@ from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.clicks.rows import click_block, click_bytes
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, ItemClick, Table
 from tests.producers.unpacked import lists_of, plain
 

@@ -19,16 +19,16 @@ from kinstream.producers.labelled.array_source import ArraySource, from_arrays
 from kinstream.producers.labelled.batch import Batch
 from kinstream.producers.labelled.hold_out import Part, held_out_rows, is_held_out, streamed_rows
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
-from kinstream.producers.loads import sending
+from kinstream.producers.loads import sender
 from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter
 from kinstream.producers.loads.pacing import Rate
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.producers.loads.sending import Sent, Summary, produce
+from kinstream.producers.loads.sender import Sent, Summary, produce
 from kinstream.streams import failpoints
 from kinstream.streams.errors import DeliveryError, SettingsError, SourceError
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.emitter import Emitter
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.settings import KafkaSettings
 from kinstream.streams.topics import partition_of
@@ -301,7 +301,7 @@ def folder(tmp_path: Path) -> ProgressFolder:
 def test_a_load_killed_at_any_block_counts_every_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], kept: bool
 ) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 600)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 600)
     expected = numbers_in(list(load_of(60, **options).blocks()))
     resumed = False
     for at in range(1, len(expected) + 1):
@@ -325,7 +325,7 @@ def test_a_load_killed_at_any_block_counts_every_row_once(
 def test_a_resumed_load_begins_at_the_first_unconfirmed_block(
     folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 1)
     log = MemoryLog()
     with pytest.raises(Killed):
         produce(load_of(), KilledSink(log, at=7, landed=99), TOPIC, folder=folder)
@@ -346,7 +346,7 @@ def test_a_finished_load_is_not_sent_again_unless_asked_to(folder: ProgressFolde
 
 
 def kill(load: LabelledLoad, folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 1)
     with pytest.raises(Killed):
         produce(load, KilledSink(MemoryLog(), at=5), TOPIC, folder=folder)
 
@@ -401,7 +401,7 @@ def test_a_damaged_progress_file_is_told(tmp_path: Path) -> None:
 def test_progress_is_written_after_the_confirmation_only(
     folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 1)
     sink = MemorySink(MemoryLog(), reject=True)
     with pytest.raises(DeliveryError, match=r"rejected on purpose.*0 of 100 rows.*same command"):
         produce(load_of(), sink, TOPIC, folder=folder)

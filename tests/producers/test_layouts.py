@@ -26,13 +26,13 @@ from kinstream.producers.labelled import array_source
 from kinstream.producers.labelled.hold_out import is_held_out
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
-from kinstream.producers.loads import record_rows, sending
+from kinstream.producers.loads import record_rows, sender
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.producers.loads.sending import Load, produce
+from kinstream.producers.loads.sender import Load, produce
 from kinstream.producers.relations.reading import open_relations
 from kinstream.streams.errors import SourceError
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock, SampleBlock
 from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
@@ -169,7 +169,7 @@ def check(make: Callable[[], Load[Any]], rows: int, sizes: tuple[int, int], at: 
                 patch.object(npz_module, "BATCH_ROWS", size),
                 patch.object(array_source, "BATCH_ROWS", size),
                 patch.object(record_rows, "BATCH_ROWS", size),
-                patch.object(sending, "CONFIRM_BYTES", 1),
+                patch.object(sender, "CONFIRM_BYTES", 1),
             ):
                 produce(make(), sink, TOPIC, folder=progress, now_ms=lambda: 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.loads.pacing import Backpressure, Rate
-from kinstream.producers.loads.sending import produce
+from kinstream.producers.loads.sender import produce
 from kinstream.streams.errors import SettingsError, Stalled
 from tests.producers.test_labelled import Clock, numbered
 from tests.support.memory_log import MemoryLog, MemorySink

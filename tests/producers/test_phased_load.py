@@ -22,17 +22,17 @@ from kinstream.producers.items.source import ItemColumns, open_items
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
-from kinstream.producers.loads import record_rows, sending
+from kinstream.producers.loads import record_rows, sender
 from kinstream.producers.loads.blocks import BEGINNING
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.producers.loads.sending import produce
+from kinstream.producers.loads.sender import produce
 from kinstream.producers.relations.reading import open_relations
 from kinstream.producers.simulated import load as simulated_module
 from kinstream.producers.simulated.load import simulated_load, simulator_of
 from kinstream.producers.simulated.settings import Simulation
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock
 from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
@@ -157,7 +157,7 @@ def counted(log: MemoryLog) -> list[bytes]:
 def test_a_load_killed_at_any_block_counts_every_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], PhasedLoad], kept: bool
 ) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 600)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 600)
     expected = encoded(make(tmp_path))
     assert len(expected) > 5
     for at in range(1, len(expected) + 1):
@@ -210,7 +210,7 @@ def test_cutting_goes_on_at_any_block(tmp_path: Path, make: Callable[[Path], Pha
 def test_changed_blocks_are_refused_while_a_load_is_unfinished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], PhasedLoad]
 ) -> None:
-    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sender, "CONFIRM_BYTES", 1)
     folder = ProgressFolder(tmp_path / "loads", LOG)
     load = make(tmp_path)
     with pytest.raises(Killed):

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kinstream.cli.main import cli
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
-from kinstream.streams.records.codec.every_kind import decode, decode_event
+from kinstream.streams.records.codec.codec import decode, decode_event
 from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.topics import partition_of
 

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from kinstream.producers.simulated.documentation import Embedder, functions_of
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 
 
 def found(lists: int = 4_000, **settings: Any) -> tuple[Searches, Any, Any]:

@@ -14,12 +14,12 @@ from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.loads.blocks import BESIDE_BLOCK_BYTES, MAX_BLOCK_BYTES
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.producers.loads.sending import produce
+from kinstream.producers.loads.sender import produce
 from kinstream.producers.relations.reading import open_relations
 from kinstream.streams.errors import DeliveryError, SourceError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.settings import load as load_settings
 from tests.faults.test_outputs import largest_message

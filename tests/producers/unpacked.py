@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,

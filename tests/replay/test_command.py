@@ -110,7 +110,7 @@ def test_json_holds_counters_digests_claim_and_comparisons(command: Command, sou
 
 
 def test_the_counters_are_the_sums_of_what_the_agents_reported(command: Command) -> None:
-    from kinstream.streams.records.codec.every_kind import decode
+    from kinstream.streams.records.codec.codec import decode
     from kinstream.streams.records.values import Outcome
 
     told: dict[tuple[str, str], int] = {}

@@ -12,7 +12,7 @@ from kinstream.replay.log.guarantees import Origin
 from kinstream.replay.log.run import replay_blocks
 from kinstream.replay.log.sources import open_load, parse_point
 from kinstream.streams.errors import SettingsError, SourceError
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import EVENTS
 

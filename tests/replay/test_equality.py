@@ -20,7 +20,7 @@ from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.agents.machine import RecordsMissed
 from kinstream.streams.errors import GenerationMismatch, SettingsError
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Action, Control, Outcome

@@ -22,7 +22,7 @@ from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
 from kinstream.search.spaces.catalogue import CatalogueReader
 from kinstream.search.spaces.feed import Progress
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (

@@ -25,7 +25,7 @@ from kinstream.search.models.subscription import Subscription
 from kinstream.streams.checkpoints.names import seal
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.operations.models import checkpointed
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import ModelVersion
 from tests.search.world import World
 

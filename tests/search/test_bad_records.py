@@ -15,7 +15,7 @@ from kinstream.search.spaces.searcher import Searcher
 from kinstream.search.updates.feed import UpdatesFeed
 from kinstream.search.updates.follow import Stepping
 from kinstream.search.updates.replica import At, MapReplica
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, ModelUpdate
 from tests.search.agents import SHOP, TOPIC, Agent, control, items, linear, running

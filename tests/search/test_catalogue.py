@@ -14,7 +14,7 @@ from kinstream.search.index.items import Items, features, side_by_side, sizes_of
 from kinstream.search.spaces.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
 from kinstream.search.spaces.feed import EventsFeed
 from kinstream.streams.agents.machine import Place, RecordsMissed
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,

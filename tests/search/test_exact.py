@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinstream.search.index import exact
 from kinstream.search.index.exact import Exact
 from kinstream.search.index.faiss import FLAT
-from kinstream.search.index.mapped import EXACT, create_mapped
+from kinstream.search.index.vector_indexes import EXACT, create_mapped
 from tests.search.scan import HARD, Rows, centred, scan
 
 Made = Callable[[np.random.Generator, int], Rows]

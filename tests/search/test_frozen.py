@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.search.index.mapped import KINDS, create_mapped
+from kinstream.search.index.vector_indexes import KINDS, create_mapped
 from kinstream.streams.errors import SettingsError
 
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.list_id import Impression, mark_of, read
 from kinstream.learners.models.query_map import QueryMap
-from kinstream.search.drafts.decided import Decided
 from kinstream.search.drafts.drafts import Drafts
+from kinstream.search.drafts.serving_choice import Decided
 from kinstream.search.gateway.answers import drafted
-from kinstream.search.gateway.gated import ModelPair
+from kinstream.search.gateway.query_pair import ModelPair
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.models.model import Model, Name
 from kinstream.search.queries.model import QueryModel

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kinstream.cli.local.system import free_port
 from kinstream.streams.agents.space import Space
 from kinstream.streams.checkpoints.state_bytes import to_bytes
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Version
 from kinstream.streams.records.values import Click, ItemClick, ModelVersion
 from tests.faults import conftest as faults

@@ -18,7 +18,7 @@ from kinstream.cli.local.system import free_port
 from kinstream.learners.models.export import encode, export, learner_from
 from kinstream.learners.models.query_map import query_map
 from kinstream.streams.operations.models import data_of
-from kinstream.streams.records.codec.every_kind import decode_model
+from kinstream.streams.records.codec.codec import decode_model
 from kinstream.streams.records.values import ModelVersion
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem

@@ -19,10 +19,10 @@ from kinstream.gate.core import SpaceGate
 from kinstream.gate.values import Options
 from kinstream.search.models.decisions import Decisions, may_challenge
 from kinstream.search.models.feed import ModelFeed
-from kinstream.search.models.held import RECENT, Held
-from kinstream.search.models.kept import KEEP_SECONDS, KeptModels
 from kinstream.search.models.loader import Unloadable
 from kinstream.search.models.model import Model, Name
+from kinstream.search.models.model_copies import KEEP_SECONDS, KeptModels
+from kinstream.search.models.models_of_gate import RECENT, Held
 from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import Subscription
 from kinstream.streams.checkpoints.files import Damaged, Missing

@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.search.index.create import create
 from kinstream.search.index.lsh.candidates import lowest
-from kinstream.search.index.lsh.hashed import LazyIndex
+from kinstream.search.index.lsh.key_index import LazyIndex
 from kinstream.search.index.online.ranking import projected
 from kinstream.search.index.online.settings import Settings
 from tests.search.model import steps

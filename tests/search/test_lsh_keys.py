@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.search.index.create import create
-from kinstream.search.index.lsh.hashed import HashedIndex, LazyIndex
+from kinstream.search.index.lsh.key_index import HashedIndex, LazyIndex
 from kinstream.search.index.online import metric as metrics
 from tests.search.model import Plain, steps
 

@@ -20,7 +20,7 @@ from kinstream.learners.models.export import learner_from
 from kinstream.streams.checkpoints.state_bytes import from_bytes
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.operations.models import data_of
-from kinstream.streams.records.codec.every_kind import decode_model, encode
+from kinstream.streams.records.codec.codec import decode_model, encode
 from kinstream.streams.records.values import Action, Control, ItemBlock, Table
 from kinstream.streams.topics import partition_of
 from tests.faults import conftest as faults

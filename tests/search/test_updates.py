@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kinstream.learners import updates as publishing
 from kinstream.learners.updates import Before, Origin
 from kinstream.search.updates.replica import At, Changed, MapReplica, Remapped
-from kinstream.streams.records.codec.every_kind import decode_update, encode
+from kinstream.streams.records.codec.codec import decode_update, encode
 from kinstream.streams.records.values import ModelUpdate
 from kinstream.testing.blocks import pair_blocks
 from tests.learners.published import LEGO

@@ -12,11 +12,11 @@ import pytest
 
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.models.choice import Announcement, Choice
-from kinstream.search.models.held import Held
-from kinstream.search.models.kept import KeptModels
 from kinstream.search.models.model import Name
+from kinstream.search.models.model_copies import KeptModels
+from kinstream.search.models.models_of_gate import Held
 from kinstream.search.models.topic import TopicSource
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.records.withheld import Withheld

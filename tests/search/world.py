@@ -8,7 +8,7 @@ from typing import Any
 
 from kinstream.search.models.attempts import Limits
 from kinstream.search.models.feed import ModelFeed
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import ModelVersion
 from tests.cli.system import System
 from tests.search.fakes import ListSource

@@ -49,7 +49,7 @@ from kinstream.streams.errors import (
 )
 from kinstream.streams.operations.models import data_of
 from kinstream.streams.records.codec import avro
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.codec.json_text import MAX_DEPTH
 from kinstream.streams.records.values import ModelVersion, SampleBlock, Table
 from kinstream.streams.settings import load

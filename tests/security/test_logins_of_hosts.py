@@ -25,7 +25,7 @@ from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import diagnose
 from kinstream.streams.kafka.tokens.source import source_of
-from kinstream.streams.records.codec.every_kind import decode_outcome, encode
+from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.settings import KafkaSettings
 from tests.docs.pages import ROOT
 from tests.faults.poison import constraints, identity

@@ -12,7 +12,7 @@ import pytest
 
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.sources.agent import source_spec
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.settings import Settings
 from tests.sources.rows import numbered
 from tests.support.memory_log import MemoryLog

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
 from kinstream.streams.topics import CATALOGUE
 from tests.crash.checker import chains, read_topic

@@ -11,10 +11,10 @@ import pytest
 
 from kinstream.producers.sources.lists import ClickLists
 from kinstream.producers.sources.values.fields import Fields
-from kinstream.producers.sources.values.incoming import Incoming, Together
+from kinstream.producers.sources.values.foreign_record import Incoming, Together
 from kinstream.producers.sources.values.paths import compile_path
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Loaded
 from tests.sources.shop import SEARCH, search

@@ -17,7 +17,7 @@ from kinstream.producers.sources import packing, ubi_lists
 from kinstream.producers.sources.agent import source_spec
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, LoadPosition, Table
 from kinstream.streams.settings import Settings
 from tests.sources.rows import numbered, rows_of_event

@@ -24,7 +24,7 @@ from kinstream.streams.operations.letters import Choice, Standing, choose, redri
 from kinstream.streams.operations.letters import plan as plan_redrive
 from kinstream.streams.operations.repartition.checks import plan
 from kinstream.streams.operations.repartition.repartition import Plan
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Control, Counts, Declaration

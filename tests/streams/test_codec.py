@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
-from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.codec.held_out import held_out_out
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder
 from kinstream.streams.records.values import (

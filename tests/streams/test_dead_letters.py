@@ -29,7 +29,7 @@ from kinstream.streams.operations.letters import (
     read_letter,
     redrives,
 )
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Action, Control, SampleBlock, Table
 from tests.support.equal import same_states

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinstream.producers.clicks.rows import click_block
 from kinstream.producers.relations.rows import relation_block
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.load_rows import (
     NUMBERS,
     known_rows,

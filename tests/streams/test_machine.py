@@ -16,7 +16,7 @@ from kinstream.streams.agents.machine import Machine, Place, RecordsMissed
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.errors import GenerationMismatch, LogGap, PartitionTaken, Reason
-from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (

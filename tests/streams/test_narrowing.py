@@ -18,7 +18,7 @@ from kinstream.producers.sources.values.convert import vector
 from kinstream.search.serving.refusals import Refused
 from kinstream.search.serving.requests import checked
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError
-from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.foreign.narrowing import lost, shift
 
 #: Half a day of seconds, milliseconds and nanoseconds.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinstream.processors.closure import item_log, seed_log
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Action, Control, Declaration, Outcome
 from kinstream.streams.topics import partition_of
 from tests.streams.growing import OUTCOMES, GrowingSystem, Worker, comparable, in_memory

@@ -17,7 +17,7 @@ from kinstream.streams.agents.machine import Machine
 from kinstream.streams.agents.space import restore_space
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import decode, decode_event, encode
+from kinstream.streams.records.codec.codec import decode, decode_event, encode
 from kinstream.streams.records.codec.json_text import MAX_DEPTH, depth
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (

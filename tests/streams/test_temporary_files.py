@@ -20,7 +20,7 @@ from kinstream.cli.system.store_checks import checkpoint_store
 from kinstream.evaluation.runner.store import Store
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.search.models.kept import KeptModels
+from kinstream.search.models.model_copies import KeptModels
 from kinstream.streams.checkpoints.files import Damaged, digest_of
 from kinstream.streams.checkpoints.folder import CheckpointFolder
 from kinstream.streams.checkpoints.local_files import LocalFiles

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (
     Action,
     Click,

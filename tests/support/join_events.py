@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import ClickBlock, ItemBlock, LoadPosition, RelationBlock, Table
 
 #: Event times are near the times that `MemoryLog` gives, which begin at 0.

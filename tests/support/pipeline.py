@@ -12,7 +12,7 @@ from kinstream.streams.agents.machine import Place
 from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.store import CheckpointStore
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings
 from kinstream.streams.traces.spans import Spans

@@ -12,8 +12,8 @@ from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
-from kinstream.producers.loads.sending import produce
-from kinstream.streams.records.codec.every_kind import decode_model
+from kinstream.producers.loads.sender import produce
+from kinstream.streams.records.codec.codec import decode_model
 from kinstream.streams.records.message import Message
 from kinstream.streams.traces.context import context_of
 from kinstream.streams.traces.loads import LoadTraces

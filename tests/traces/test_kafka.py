@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kinstream.cli.local.system import free_port
-from kinstream.streams.records.codec.every_kind import decode_model
+from kinstream.streams.records.codec.codec import decode_model
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.traces.context import TraceContext, context_of
 from tests.faults.processes import System

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Action, Control, ItemBlock, Record, Table
 from kinstream.streams.records.vectors import ItemMap

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.vectors.embedding import Embedding
-from kinstream.vectors.moved import ASKED, moved
+from kinstream.vectors.map_change import ASKED, moved
 from tests.vectors.material import embedding, image
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from kinstream.streams.records.codec.every_kind import decode_vectors
+from kinstream.streams.records.codec.codec import decode_vectors
 from kinstream.streams.records.values import Record
 from kinstream.streams.records.vectors import VectorBlock
 from kinstream.vectors.agent import vectors_spec

@@ -16,7 +16,7 @@ from qdrant_client import QdrantClient
 from kinstream.search.stores.base import Place, StoreAway
 from kinstream.search.stores.kinds import create
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_vectors, encode
+from kinstream.streams.records.codec.codec import decode_vectors, encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Control
 from kinstream.streams.records.vectors import ItemMap, VectorBlock

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Origin
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.every_kind import decode_vectors, encode
+from kinstream.streams.records.codec.codec import decode_vectors, encode
 from kinstream.streams.records.values import Action, Control, LoadPosition, Record, Table
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
 from kinstream.streams.settings import Settings

@@ -14,7 +14,7 @@ from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_vectors
+from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_vectors
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.state import State

@@ -15,7 +15,7 @@ from kinstream.streams.kafka.backlog import Backlog
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Emitter
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, Event, SampleBlock, Table
 from kinstream.streams.settings import Settings
 

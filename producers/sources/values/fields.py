@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kinstream.producers.sources.values.convert import name_of, time_ms
-from kinstream.producers.sources.values.incoming import Incoming
+from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.partition_time import not_ahead
 from kinstream.producers.sources.values.paths import Path, compile_path
-from kinstream.producers.sources.values.unchanged import Placeholder, Unchanged
+from kinstream.producers.sources.values.placeholder import Placeholder, Unchanged
 from kinstream.streams.configuration.sources import UNAVAILABLE
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space

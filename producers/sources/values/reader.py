@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinstream.producers.sources.values.fields import compiled
+from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.formats import Format
-from kinstream.producers.sources.values.incoming import Incoming
 from kinstream.producers.sources.values.paths import Path
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.foreign.names import shown

@@ -23,8 +23,8 @@ from kinstream.streams.agents.generations.birth import (
 from kinstream.streams.agents.generations.ending import final_offsets
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.generations.numbers import make_newest, newest_generation, recorded
-from kinstream.streams.agents.generations.recreated import refuse_left_behind
 from kinstream.streams.agents.generations.repartition_record import old_ends
+from kinstream.streams.agents.generations.topic_recreation import refuse_left_behind
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.names import file_name
 from kinstream.streams.errors import CheckpointError, GenerationMismatch

@@ -24,7 +24,7 @@ from typing import Any, Final, Self, cast
 from prometheus_client.registry import CollectorRegistry
 
 from kinstream.streams.processes.listening import bound, cannot_listen
-from kinstream.streams.worker.page.rendered import RenderedMetrics
+from kinstream.streams.worker.page.metrics_text import RenderedMetrics
 
 log = logging.getLogger("kinstream.http")
 

@@ -18,7 +18,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from kinstream.streams.kafka.clients import confluent_producer
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import ItemBlock, SampleBlock, Table
 from kinstream.streams.settings import KafkaSettings
 from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, read, recorded

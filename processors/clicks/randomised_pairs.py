@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinstream.processors.clicks.lists import Lists, Numbers
-from kinstream.streams.records.drawn import PREFIX, mark_of, parts_of
+from kinstream.streams.records.randomised_id import PREFIX, mark_of, parts_of
 
 
 def uppers(lists: Lists) -> Numbers:

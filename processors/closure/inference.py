@@ -6,16 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.processors.closure.around import (
-    blocks_of,
-    edge_at,
-    member_at,
-    members_of,
-    neighbour_member,
-    no_surroundings,
-    surroundings,
-    two_members,
-)
 from kinstream.processors.closure.arrays import (
     DERIVED,
     DISSIMILAR,
@@ -34,6 +24,16 @@ from kinstream.processors.closure.arrays import (
     SIMILAR,
     TRIPLETS,
     TRIPLETS_WITHHELD,
+)
+from kinstream.processors.closure.neighbourhood import (
+    blocks_of,
+    edge_at,
+    member_at,
+    members_of,
+    neighbour_member,
+    no_surroundings,
+    surroundings,
+    two_members,
 )
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.compute.philox import philox, sample, upper_half

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kinstream.gate.lists.list_id import Shown
-from kinstream.search.drafts.decided import Decided, Deciding
 from kinstream.search.drafts.drafts import Drafts
 from kinstream.search.drafts.randomising import Randomising
+from kinstream.search.drafts.serving_choice import Decided, Deciding
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.streams.records.gate import UNADAPTED, Version

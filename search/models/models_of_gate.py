@@ -39,7 +39,7 @@ Find = Callable[[ModelVersion, Name], ModelVersion | None]
 
 
 class Copies(Protocol):
-    """Copies of model files; see `kinstream.search.models.kept.KeptModels`."""
+    """Copies of model files; see `kinstream.search.models.model_copies.KeptModels`."""
 
     def keep(self, version: ModelVersion, serves: bool = False) -> None: ...
 

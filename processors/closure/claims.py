@@ -27,7 +27,7 @@ from kinstream.processors.closure.components import (
     room_for,
     unite,
 )
-from kinstream.processors.closure.derive import derive
+from kinstream.processors.closure.inference import derive
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.compute.whole_number_map import mixed, place_of
 

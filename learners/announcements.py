@@ -9,7 +9,7 @@ from kinstream.learners.registry import is_baseline
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.agents.space_facts import SpaceFacts, announced_version
 from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Output
 from kinstream.streams.settings import Settings
 

@@ -12,7 +12,7 @@ from kinstream.streams.checkpoints.files import Damaged
 from kinstream.streams.checkpoints.names import file_name, open_files
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.operations.models import data_of
-from kinstream.streams.records.codec.every_kind import decode_model, encode
+from kinstream.streams.records.codec.codec import decode_model, encode
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 

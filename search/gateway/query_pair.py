@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kinstream.search.drafts.decided import Decided, Deciding
+from kinstream.search.drafts.serving_choice import Decided, Deciding
 from kinstream.search.models.model import Model
 from kinstream.search.queries.adapter import query_model
 from kinstream.search.queries.model import QueryModel

@@ -17,7 +17,7 @@ from kinstream.producers.loads.progress import Progress, ProgressFolder
 from kinstream.streams import failpoints
 from kinstream.streams.errors import DeliveryError
 from kinstream.streams.kafka.emitter import Sink
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Event
 from kinstream.streams.traces.loads import LoadTraces, headers_of
 

@@ -16,7 +16,7 @@ from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabi
 from kinstream.evaluation.counterfactual.estimates import Ranked, Shown, class_of
 from kinstream.gate.exposure.lists import Served, served
 from kinstream.gate.lists.list_id import PREFIX, Impression, Keys, mark_of, read
-from kinstream.streams.records import drawn
+from kinstream.streams.records import randomised_id
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Action, Click, ClickBlock, Control, ItemBlock, Vectors
 
@@ -173,7 +173,7 @@ class Reader:
     def _made(self, one: Served, query: Vectors | None) -> Use | tuple[Shown, dict[Model, Ranked]]:
         if not one.valid:
             return Use.INVALID
-        if one.list_id.startswith(drawn.PREFIX):
+        if one.list_id.startswith(randomised_id.PREFIX):
             return Use.RANDOMISED
         if not one.list_id.startswith(PREFIX):
             return Use.RANKED

@@ -7,8 +7,8 @@ from typing import Any
 
 from kinstream.search.models.decisions import may_challenge
 from kinstream.search.models.feed import ModelFeed
-from kinstream.search.models.held import Held
 from kinstream.search.models.model import Model
+from kinstream.search.models.models_of_gate import Held
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Version
 
 
