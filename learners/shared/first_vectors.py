@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.kernels.ensembles.windows import moments
+from kinstream.learners.kernels.ensembles.windows import (
+    CUT,
+    CUT_SPARSE,
+    DIFFER,
+    LEAST,
+    REACH,
+    SHARE,
+    is_even,
+    moments,
+)
 
 _CONSTRAINTS_PER_ROW: Final = 4
 _DIGEST: Final = 16
@@ -24,15 +33,6 @@ Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Scales of a feature from its middle beyond which a vector is refused.
-REACH: Final = 1e6
-#: Scales at which values are cut for statistics: of features whose values mostly differ from the middle, and of others.
-#: Of these, public sets have values of 500 scales: a dark pixel that is bright once.
-CUT, CUT_SPARSE = 30.0, 1e3
-#: A feature whose values differ in fewer vectors has a scale only as far as others have a similar one.
-DIFFER, SHARE = 4, 0.1
-#: A scale is at least this share of the middle: a number that has hardly varied yet may become 0.
-LEAST: Final = 1e-3
 #: Vectors in which far values tell nothing yet.
 FEW: Final = 8
 
@@ -189,6 +189,8 @@ def temper(kept: Features, sums: Features) -> None:
     kept : (n, d) its vectors; none if they are not known.
     sums : (4, d), changed in place.
     """
+    if len(kept) < FEW or is_even(kept):
+        return
     found = tempered(kept)
     if found is kept:
         return

@@ -9,7 +9,7 @@ import pytest
 
 from kinstream.gate.values import Fate
 from kinstream.search.drafts.drafts import drafts_of
-from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click, ItemClick
 from kinstream.streams.settings import Settings

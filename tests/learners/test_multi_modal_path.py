@@ -114,9 +114,8 @@ def test_builders_over_a_catalogue_keep_every_modality(kind: str) -> None:
     draw = np.random.default_rng(2)
     ids = tuple(f"item {n}" for n in range(12))
     tables = tuple(Table(name, draw.normal(size=(12, d)).astype(np.float32)) for name, d in SIZES.items())
-    builder = Stream(
-        builder_spec(Settings.model_validate({"builders": {kind: {"kind": kind}}}), kind), NOW_MS
-    )
+    section = {"kind": kind} | ({"rules": ["click-skip-above"]} if kind == "clicks" else {})
+    builder = Stream(builder_spec(Settings.model_validate({"builders": {kind: section}}), kind), NOW_MS)
     builder(ItemBlock("shop", ids, tables, NOW_MS))
     said: list[Record] = [
         Relation("shop", ids[left], ids[right], similar, NOW_MS)

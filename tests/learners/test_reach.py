@@ -13,6 +13,7 @@ from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.drift import Drift
+from kinstream.learners.kernels.ensembles.windows import is_even
 from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.mixture.views import OneScale
 from kinstream.learners.shared.adaptive_scaler import Following
@@ -177,3 +178,30 @@ def test_a_warm_up_goes_on_from_its_state() -> None:
             assert digest(other.state()) == digest(one.state())
             near = one.observe(row[None]), other.observe(row[None])
             assert near[0] == near[1] and digest(other.state()) == digest(one.state())
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
+    "normal": lambda draw, n, d: draw.normal(size=(n, d)) * 10.0 ** draw.integers(-8, 8, d),
+    "heavy tails": lambda draw, n, d: draw.standard_cauchy((n, d)),
+    "mostly zero": lambda draw, n, d: np.where(draw.random((n, d)) < 0.9, 0.0, draw.normal(size=(n, d))),
+    "whole numbers": lambda draw, n, d: np.round(draw.normal(size=(n, d))),
+    "sparse and far": lambda draw, n, d: np.where(
+        draw.random((n, d)) < 0.97, 5.0, draw.standard_t(1.2, (n, d)) * 10.0 ** draw.integers(0, 9)
+    ),
+    "equal rows": lambda draw, n, d: np.repeat(draw.normal(size=(1, d)), n, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_window_is_even_if_tempering_leaves_it_as_it_is(name: str) -> None:
+    draw = np.random.default_rng(7)
+    found = set()
+    for _ in range(200):
+        X = np.ascontiguousarray(DRAWS[name](draw, int(draw.integers(8, 60)), int(draw.integers(1, 7))))
+        if draw.random() < 0.3:
+            X[draw.integers(len(X)), 0] *= 10.0 ** draw.integers(1, 10)
+        with np.errstate(all="ignore"):
+            even = tempered(X) is X
+        assert is_even(X) == even
+        found.add(even)
+    assert found == {True, False}
