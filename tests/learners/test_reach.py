@@ -188,7 +188,6 @@ DRAWS: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
     "sparse and far": lambda draw, n, d: np.where(
         draw.random((n, d)) < 0.97, 5.0, draw.standard_t(1.2, (n, d)) * 10.0 ** draw.integers(0, 9)
     ),
-    "equal rows": lambda draw, n, d: np.repeat(draw.normal(size=(1, d)), n, axis=0),
 }
 
 
