@@ -122,7 +122,8 @@ class Memory:
         if self.away is not None:
             raise StoreAway(self.away)
         self.asked.append(queries)
-        scores = queries.astype(np.float64) @ self.X.T.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            scores = queries.astype(np.float64) @ self.X.T.astype(np.float64)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return StoreHits(
             [
