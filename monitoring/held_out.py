@@ -32,14 +32,14 @@ def held_out_series(
     rate = _gauge(
         "held_out_mistake_rate",
         "Share of wrong verdicts on held-out events, the newest counting most: by the learned metric, and by the best "
-        "un-learned one. Of lists, what is lost of the gain of their clicked items; absent with fewer than 200 "
-        "different queries.",
+        "un-learned one. Of lists, what is lost of the gain of their clicked items; absent with the difference.",
         "metric",
     )
     difference = _gauge(
         "held_out_difference",
         "Mistake rate of the learned metric on held-out events less that of the best un-learned one. Absent with fewer "
-        "than 50 events, or lists of fewer than 200 different queries.",
+        "than 50 events. Of lists, shown if 0 is outside the bounds, or with 500 different queries if it is at least "
+        "its standard error.",
     )
     bounds = {
         "low": _gauge(
@@ -77,7 +77,8 @@ def held_out_series(
         best.add_metric([*labels, row.held_out.window.best], 1)
         found = row.held_out.difference
         if found is not None:
-            difference.add_metric(labels, found.value)
+            if row.held_out.published:
+                difference.add_metric(labels, found.value)
             bounds["low"].add_metric(labels, found.low)
             bounds["high"].add_metric(labels, found.high)
         withheld.add_metric(labels, float(row.held_out.worse and withholds(row.learner)))

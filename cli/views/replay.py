@@ -103,12 +103,13 @@ def _held_out(found: HeldOutEvents | None) -> dict[str, Any] | None:
     """Mistake rates on held-out events by metric: of all, and of the window, in which the newest count most."""
     if found is None:
         return None
+    difference = found.difference
     return {
         "events": found.judged,
         "mistake_rates": {metric: found.block.rate(metric) for metric in METRICS},
         "window_mistake_rates": {metric: found.window.rate(metric) for metric in METRICS},
         "best_unlearned": found.window.best,
-        "difference": found.difference and found.difference._asdict(),
+        "difference": difference and difference._asdict() | ({} if found.published else {"value": None}),
         "verdict": found.verdict,
         "worse": found.worse,
     }

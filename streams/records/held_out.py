@@ -22,6 +22,8 @@ METRICS: Final = (LEARNED, *UNLEARNED)
 #: With fewer events, a model is not evaluated; nor with lists of fewer different queries.
 LEAST_EVENTS: Final = 50
 LEAST_QUERIES: Final = 200
+#: With fewer queries, a difference is shown only with a verdict: standard errors of so few are too small.
+SHOWN_QUERIES: Final = 500
 #: What a model has to be worse by: the log e-value at which it is withheld.
 _WITHHELD: Final = math.log(1.0 / 0.05)
 #: Normal quantile of a 95 % interval for each of the five differences at once (Bonferroni): the best of the un-learned
@@ -67,6 +69,16 @@ class Difference(NamedTuple):
     value: float
     low: float
     high: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether 0 lies outside the bounds."""
+        return not self.low <= 0.0 <= self.high
+
+    @property
+    def likely(self) -> bool:
+        """Whether it is at least as large as its standard error."""
+        return 2.0 * _Z * abs(self.value) >= self.high - self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +188,16 @@ class HeldOut:
 
     @property
     def published(self) -> bool:
-        """Whether rates are shown: those of few lists say nothing."""
-        return self.queries is None or self.enough
+        """Whether rates and the difference itself are shown, of lists only if its sign can be trusted.
+
+        It has a verdict, or there are `SHOWN_QUERIES` and it is at least as large as its standard error.
+        """
+        if self.queries is None:
+            return True
+        found = self.difference
+        if found is None:
+            return False
+        return found.decided or (self.queries >= SHOWN_QUERIES and found.likely)
 
     @property
     def verdict(self) -> str:
@@ -185,7 +205,7 @@ class HeldOut:
         if not self.enough:
             return f"not enough yet: {self.seen:,} of {self.least}"
         found = self.difference
-        if found is None or found.low <= 0.0 <= found.high:
+        if found is None or not found.decided:
             return "no difference shown"
         return "better" if found.high < 0.0 else "worse"
 

@@ -88,6 +88,26 @@ def test_lists_of_few_queries_have_no_rates() -> None:
     assert replace(found(400, 0.3, 0.301), queries=200).verdict == "no difference shown"
 
 
+@pytest.mark.parametrize(
+    ("learned", "queries", "shown_too"),
+    [(0.32, 200, True), (0.308, 499, False), (0.308, 500, True), (0.304, 5_000, False)],
+)
+def test_a_difference_of_lists_is_shown_only_if_its_sign_can_be_trusted(
+    learned: float, queries: int, shown_too: bool
+) -> None:
+    # Its standard error is .005.
+    lists = replace(found(401, learned, 0.3), queries=queries)
+    tallies = Tallies(window=10, top_spaces=1)
+    tallies.apply(replace(outcome(), held_out=lists))
+    values = shown(owned_by(tallies))
+    assert (("kinstream_held_out_difference",) in values) == shown_too
+    assert (("kinstream_held_out_mistake_rate", "learned") in values) == shown_too
+    assert values["kinstream_held_out_difference_low",] == pytest.approx(
+        learned - 0.3 - 2.5758 * 0.005, abs=1e-5
+    )
+    assert replace(found(401, learned, 0.3)).published
+
+
 def test_a_new_model_begins_without_a_window_and_events_go_on() -> None:
     tallies = Tallies(window=10, top_spaces=1)
     tallies.apply(replace(outcome(), held_out=found(100, 0.5, 0.2)))
