@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from kinstream.search.serving.neighbours import take
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.streams.configuration.section import start_of
 from kinstream.streams.errors import SettingsError
@@ -59,8 +60,10 @@ def charge(queries: int, k: int) -> None:
 
     Raises
     ------
-    Refused : what its client has asked for before is not yet made up for (429).
+    Refused : what its client has asked for before is not yet made up for (429), or too many neighbours are being
+        answered (503).
     """
+    take(queries * k)
     more, spend = queries * k // _NEIGHBOURS, _spending.get()
     if more and spend is not None:
         spend(more)

@@ -17,6 +17,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from kinstream.search.serving.metrics import ServiceMetrics
+from kinstream.search.serving.neighbours import Neighbours
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.service import threads_of
 from kinstream.streams.settings import ServiceSettings
@@ -39,6 +40,7 @@ class Desk:
         self._busy = 0
         #: Bytes of request bodies in memory.
         self._held = 0
+        self._neighbours = Neighbours()
 
     def close(self) -> None:
         """Accept no more work, without waiting for running work."""
@@ -57,7 +59,9 @@ class Desk:
         body = b"" if request is None else await self._body(request)
         try:
             self._check_places()
-            future = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, job, body)
+            future = asyncio.get_running_loop().run_in_executor(
+                self._pool, copy_context().run, self._worked, job, body
+            )
         except BaseException:
             self._held -= len(body)
             raise
@@ -78,6 +82,10 @@ class Desk:
             self._log.exception("a request could not be answered")
             raise Refused(500, Why.FAULT, FAULT) from None
         return Response(content, media_type=JSON, headers=SAFE)
+
+    def _worked(self, job: Callable[[bytes], bytes], body: bytes) -> bytes:
+        with self._neighbours.counted():
+            return job(body)
 
     def _done(self, future: asyncio.Future[bytes]) -> None:
         self._count(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -140,6 +141,45 @@ def test_the_top_ten_are_those_of_the_exact_scan(
                 equal += agrees(answer.json(), wanted[rows], 10)
             # The rest agrees to the rounding of float32, in which stores hold vectors.
             assert equal >= 0.998 * len(Q)
+
+
+@pytest.mark.parametrize("kind", ["pgvector", "qdrant"])
+def test_beside_the_largest_requests_it_stays_ready_and_answers_small_ones(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Sixteen clients with requests for 256,000 neighbours each, which come again when they are told to."""
+    own = space(kind, place(kind, request), "inner-product")
+    large = json.dumps({"vectors": X[:256].tolist(), "k": 1_000})
+    stop, answered = threading.Event(), threading.Event()
+    told: list[int] = []
+
+    def ask(base: str) -> None:
+        with httpx.Client(base_url=base, timeout=SECONDS) as client:
+            while not stop.is_set():
+                one = client.post("/search", content=large, headers={"content-type": "application/json"})
+                told.append(one.status_code)
+                if one.status_code == 200:
+                    answered.set()
+                else:
+                    stop.wait(float(one.headers["retry-after"]))
+
+    with running({"docs": own}, store_seconds=30.0, request_seconds=30.0) as gateway, served(gateway) as base:
+        threads = [threading.Thread(target=ask, args=(base,)) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        try:
+            polls, small = [], []
+            ends = time.monotonic() + 5.0
+            while not answered.is_set() or time.monotonic() < ends:
+                polls.append(httpx.get(f"{base}/readyz", timeout=SECONDS).status_code)
+                body = {"vectors": X[:1].tolist(), "k": 10}
+                small.append(httpx.post(f"{base}/search", json=body, timeout=SECONDS).status_code)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(SECONDS)
+    assert set(polls) == {200} and set(small) == {200}
+    assert set(told) == {200, 503}
 
 
 def in_qdrant(found: dict[str, Any]) -> list[int]:
