@@ -87,9 +87,9 @@ LONG: Final = (
     "tests/learners/test_rank_one.py",
     "tests/learners/test_oasis.py::test_utilised_means_other_bits_and_the_converse",
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
-    "tests/replay/test_held_out.py::test_a_space_of_one_modality_has_both_kinds_too",
-    "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
-    "tests/replay/test_held_out.py::test_one_modality_and_several_stand_in_one_table",
+    "tests/evaluation/test_held_out.py::test_a_space_of_one_modality_has_both_kinds_too",
+    "tests/evaluation/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
+    "tests/evaluation/test_held_out.py::test_one_modality_and_several_stand_in_one_table",
     # What compiles the kernels of other learners than the default ones, or does a thing for every learner again.
     "tests/cli/test_models.py::test_topic_and_checkpoints_list_the_same_models",
     "tests/cli/test_models.py::test_map_and_offset_are_the_transform",

@@ -16,7 +16,6 @@ from rich.console import Console
 from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.demo.view import plain_table
 from kinstream.cli.local.metrics_pages import Numbers
-from kinstream.cli.views.replay import error_text
 from kinstream.cli.views.tables import for_a_person
 from kinstream.evaluation.measures.held_out import EUCLIDEAN, evaluate
 from kinstream.processors.closure.closure import Closure
@@ -40,7 +39,10 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     click.echo()
     title = f"{result.train_rows} rows streamed, error on {result.test_rows} rows never streamed"
     counts = ("constraints", "utilised", "mistakes", "mistake rate")
-    errors = [(row.name, error_text(row.error), *_cells(row.counts)) for row in result.rows]
+    errors = [
+        (row.name, "-" if row.error is None else f"{row.error:.4f}", *_cells(row.counts))
+        for row in result.rows
+    ]
     _print(title, ("metric", "5-NN error", *counts), errors, demo.caption)
     found = {row.name: row.error for row in result.rows if row.error is not None}
     without = {name: error for name, error in found.items() if name not in settings.learners}

@@ -54,20 +54,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Values to choose from.",
             ),
             click.option("--choose-by", default="error", show_default=True, help="error, map or mistakes."),
-            click.option(
-                "--folds",
-                default=1,
-                show_default=True,
-                help="Number of parts left out in turn for the choice.",
-            ),
             click.option("--splits", default=10, show_default=True, help="Splits of each data set."),
             click.option(
                 "--seed", default=0, show_default=True, help="Seed of splits, builders and learners."
             ),
-            click.option("--test-share", default=0.5, show_default=True, help="Share of rows to measure on."),
             click.option("--in-order", is_flag=True, help="Learn from earlier rows, measure on later ones."),
             click.option("--max-train", type=int, help="Maximum number of rows to learn from."),
-            click.option("--max-test", type=int, help="Maximum number of rows to measure on."),
             click.option(
                 "--scaling",
                 type=click.Choice(["none", "zscore", "minmax", "one-scale"]),
@@ -85,31 +77,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--batch", is_flag=True, help="Also LDA, NCA and LMNN, fitted to all training rows at once."
             ),
-            click.option("--limit", type=int, help="Maximum number of constraints per split."),
             click.option(
                 "--passes",
                 type=click.IntRange(min=1),
                 help="Maximum number of passes over the rows. [default: as many as make 5,000 constraints; "
-                "1 with --in-order or --delay]",
+                "1 with --in-order]",
             ),
-            click.option("--block-rows", default=256, show_default=True, help="Rows per block."),
-            click.option("--delay", default=0, show_default=True, help="Delay of a label, in constraints."),
-            click.option(
-                "--neighbours", default=5, show_default=True, help="Number of neighbours that vote."
-            ),
-            click.option(
-                "--measure", "measures", multiple=True, help="classification, verification, retrieval."
-            ),
-            click.option("--pairs", default=10_000, show_default=True, help="Test pairs for verification."),
-            click.option(
-                "--gallery", default="train", show_default=True, help="Rows to retrieve from: train or test."
-            ),
-            click.option(
-                "--importance",
-                metavar="METRIC",
-                help="The metric whose features are listed. [default: the recommended one]",
-            ),
-            click.option("--no-unlearned", is_flag=True, help="Leave out the un-learned metrics."),
             click.option("--space", metavar="NAME", help="Log: the space."),
             click.option("--start", metavar="OFFSET|TIME", help="Log: first offset, or ISO time."),
             click.option("--end", metavar="OFFSET|TIME", help="Log: end offset or ISO time, exclusive."),
@@ -214,10 +187,7 @@ def _asked(options: dict[str, Any]) -> Asked:
         learners=tuple(dict.fromkeys(options["learners"])),
         builders=tuple(dict.fromkeys(options["builders"])),
         grids=parse_grids(options["grids"]),
-        limit=options["limit"],
-        passes=options["passes"] or (1 if options["in_order"] or options["delay"] else None),
-        block_rows=options["block_rows"],
-        unlearned=not options["no_unlearned"],
+        passes=options["passes"] or (1 if options["in_order"] else None),
         scaling=options["scaling"],
     )
 
@@ -227,9 +197,9 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
     from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.experiment.contenders import of_rows
     from kinstream.evaluation.experiment.data import of_source
+    from kinstream.evaluation.queries.sources import FILE_PREFIX
     from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
     from kinstream.producers.labelled.sources import open_source
-    from kinstream.replay.log.sources import FILE_PREFIX
 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
@@ -310,28 +280,19 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
 def _plan(
     contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
 ) -> Plan:
-    from kinstream.evaluation.experiment.plan import MEASURES, Choice, Measuring, Plan
+    from kinstream.evaluation.experiment.plan import Choice, Plan
     from kinstream.evaluation.experiment.splits import InOrder, RandomHalves
 
     rows = all(hasattr(one, "tables") for one in data)
-    share, splits = options["test_share"], options["splits"]
-    if options["in_order"]:
-        share = share / splits if share * splits >= 1.0 else share
+    splits = options["splits"]
     return Plan(
         name=", ".join(one.name for one in data),
         contenders=contenders,
         splits=splits if rows or options["hold_out"] else 1,
         seed=options["seed"],
-        splitter=InOrder(splits, share)
+        splitter=InOrder(splits, 0.5 / max(splits, 1))
         if options["in_order"]
-        else RandomHalves(share, options["seed"], options["max_train"], options["max_test"]),
+        else RandomHalves(seed=options["seed"], most_train=options["max_train"]),
         hold_out=options["hold_out"],
-        delay=options["delay"],
-        choice=Choice(options["choose_by"] if rows else "mistakes", options["folds"]),
-        measuring=Measuring(
-            options["measures"] or MEASURES,
-            options["neighbours"],
-            options["pairs"],
-            gallery=options["gallery"],
-        ),
+        choice=Choice(options["choose_by"] if rows else "mistakes"),
     )

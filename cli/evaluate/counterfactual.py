@@ -10,25 +10,66 @@ from typing import TYPE_CHECKING
 import click
 
 from kinstream.cli.shared.context import settings_of
-from kinstream.cli.shared.counterfactual import events_of, keys_of, list_options, opened
+from kinstream.cli.shared.counterfactual import events_of, keys_of, opened
+from kinstream.cli.shared.output import bar
 from kinstream.streams.errors import BadRecord, SettingsError
 
 if TYPE_CHECKING:
     from kinstream.evaluation.counterfactual.drafted_log import Event
+    from kinstream.evaluation.counterfactual.prequential import Judged
     from kinstream.streams.settings import Settings
 
 
 @click.command()
 @click.option("--space", required=True, metavar="NAME", help="A space with a gate, whose lists were drafted.")
+@click.option(
+    "--model",
+    "files",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.npz",
+    help="A model to evaluate, or one that has drafted lists; of kinstream models export. The un-adapted "
+    "features are always there.",
+)
+@click.option(
+    "--learner",
+    "learners",
+    multiple=True,
+    metavar="NAME",
+    help="Replay this learner, and judge each list by what it knew before it learned the list.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["constraints", "events"]),
+    default="constraints",
+    show_default=True,
+    help="What learners are replayed from.",
+)
 @click.option("--start", metavar="OFFSET|TIME", help="The first lists: offset, or ISO time. [default: all]")
 @click.option("--end", metavar="OFFSET|TIME", help="The end of the lists, exclusive.")
-@list_options
+@click.option(
+    "--exponent",
+    type=click.FloatRange(min=0.0),
+    default=1.0,
+    show_default=True,
+    help="Users look at place k, from 1, with probability k^-EXPONENT.",
+)
+@click.option(
+    "--product",
+    type=click.Choice(["cosine", "dot"]),
+    default="cosine",
+    show_default=True,
+    help="How the store compares queries and items.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def counterfactual(
     ctx: click.Context,
     space: str,
     files: tuple[Path, ...],
+    learners: tuple[str, ...],
+    source: str,
     start: str | None,
     end: str | None,
     exponent: float,
@@ -36,7 +77,7 @@ def counterfactual(
     *,
     as_json: bool,
 ) -> None:
-    """Estimate the clicks a list that a model would have got, from drafted lists of the log.
+    """Estimate the clicks a list that a model or a learner would have got, from drafted lists of the log.
 
     Lists that a gate's services have drafted were drawn with known probabilities, so clicks on them tell of models that
     were not there. Items and queries are those of the log.
@@ -45,11 +86,12 @@ def counterfactual(
     Examples:
       kinstream evaluate counterfactual --space docs --model new.npz --model serving.npz
       kinstream evaluate counterfactual --space docs --model new.npz --start 2026-05-01 --end 2026-05-08 --json
+      kinstream evaluate counterfactual --space docs --learner taste --model drafted.npz
     """
     from kinstream.streams.extras import require
 
     require("scipy", who="kinstream evaluate counterfactual")
-    from kinstream.cli.views.counterfactual import as_dict, lacking, show
+    from kinstream.cli.views.counterfactual import as_dict, judged_as_dict, lacking, show, show_judged
     from kinstream.evaluation.counterfactual.drafted_log import Maps, Model, recorded
     from kinstream.evaluation.counterfactual.estimates import estimated
     from kinstream.search.queries.model import QueryModel
@@ -57,6 +99,15 @@ def counterfactual(
 
     settings = settings_of(ctx)
     keys = keys_of(settings)
+    if learners:
+        judged = _judged(settings, space, learners, source, files, start, end, exponent, product)
+        if not judged.estimates:
+            raise SettingsError(lacking(space, judged.lists))
+        if as_json:
+            click.echo(json.dumps(judged_as_dict(judged), indent=2))
+        else:
+            show_judged(judged)
+        return
     models: dict[Model, Maps] = {UNADAPTED: QueryModel("un-adapted")}
     models.update(opened(files).items())
     events = space_events(settings, space, start, end)
@@ -68,6 +119,44 @@ def counterfactual(
         click.echo(json.dumps(as_dict(space, lists, found, exponent), indent=2))
     else:
         show(lists, found)
+
+
+def _judged(
+    settings: Settings,
+    space: str,
+    learners: tuple[str, ...],
+    source: str,
+    files: tuple[Path, ...],
+    start: str | None,
+    end: str | None,
+    exponent: float,
+    product: str,
+) -> Judged:
+    """The learners, replayed from the beginning of their log, and judged on the lists from `start` on."""
+    from kinstream.evaluation.counterfactual.prequential import Prequential
+    from kinstream.evaluation.counterfactual.prequential import Request as Lists
+    from kinstream.replay.log.guarantees import Origin
+    from kinstream.replay.log.run import Replay, Request
+    from kinstream.replay.log.sources import parse_point
+    from kinstream.streams.kafka.cluster import Cluster
+
+    origin, models = Origin(source), opened(files)
+    # An end is a place in events.
+    last = None if end is None or origin is not Origin.EVENTS else parse_point(end)
+    request = Request(tuple(dict.fromkeys(learners)), origin, end=last, space=space)
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        replay = Replay(request, settings, cluster)
+        since, events = events_of(cluster, settings, space, start, end)
+        lists = Lists(space, keys_of(settings), models, None if start is None else since, exponent, product)
+        follows = {name: settings.learners[name].follows for name in request.learners}
+        judge = Prequential(lists, follows, events, settings.topic("events"))
+        with bar("replay", replay.size) as progress:
+            replay.run(progress, beside=judge)
+        return judge.result()
+    finally:
+        cluster.close()
 
 
 def space_events(settings: Settings, space: str, start: str | None, end: str | None) -> Iterator[Event]:

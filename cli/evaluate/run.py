@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinstream.streams.errors import SettingsError
+from kinstream.cli.shared.output import bar
 
 if TYPE_CHECKING:
     from kinstream.evaluation.experiment.data import Data
@@ -50,15 +49,10 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     from kinstream.evaluation.runner.run import TIMES
     from kinstream.evaluation.runner.run import evaluate as run
 
-    shown = options.get("importance")
-    names = [contender.name for contender in plan.contenders]
-    if shown is not None and shown not in names:
-        raise SettingsError(f"--importance {shown!r}: there is no such metric; there are: {'; '.join(names)}")
-
     jobs = options["jobs"] or os.cpu_count() or 1
     done = [0, 0]
     try:
-        with _bar() as advance:
+        with bar("evaluate") as advance:
 
             def progress(finished: int, all_: int) -> None:
                 done[:] = finished, all_
@@ -76,26 +70,14 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     if not options["no_report"]:
         from kinstream.evaluation.report import write_report
 
-        write_report(result, folder, times=times, shown=shown)
+        write_report(result, folder, times=times)
     if options["as_json"]:
         click.echo(json.dumps(result, indent=1, sort_keys=True))
         return result
     from kinstream.evaluation.report.terminal import print_summary
 
-    print_summary(result, times=times, shown=shown)
+    print_summary(result, times=times)
     click.echo(f"result: {folder / 'result.json'}")
     if not options["no_report"]:
         click.echo(f"report: {folder / 'report.html'}")
     return result
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, so that the result can be piped."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = ("evaluate", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("evaluate", total=None)
-        yield lambda done, all_: bar.update(task, completed=done, total=all_)

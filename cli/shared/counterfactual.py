@@ -1,12 +1,10 @@
-"""What `kinstream evaluate counterfactual` and `kinstream replay --counterfactual` have in common."""
+"""Keys, models and events of commands that read the lists of a log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 from kinstream.streams.errors import SettingsError
 
@@ -17,39 +15,6 @@ if TYPE_CHECKING:
     from kinstream.streams.records.gate import Version
     from kinstream.streams.records.message import Message
     from kinstream.streams.settings import Settings
-
-
-def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which models are estimated, and how users look and the store compares."""
-    for option in reversed(
-        (
-            click.option(
-                "--model",
-                "files",
-                multiple=True,
-                type=click.Path(dir_okay=False, path_type=Path),
-                metavar="FILE.npz",
-                help="A model to evaluate, or one that has drafted lists; of kinstream models export. The un-adapted "
-                "features are always there.",
-            ),
-            click.option(
-                "--exponent",
-                type=click.FloatRange(min=0.0),
-                default=1.0,
-                show_default=True,
-                help="Users look at place k, from 1, with probability k^-EXPONENT.",
-            ),
-            click.option(
-                "--product",
-                type=click.Choice(["cosine", "dot"]),
-                default="cosine",
-                show_default=True,
-                help="How the store compares queries and items.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 def keys_of(settings: Settings) -> Keys:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 import click
 
@@ -29,3 +30,26 @@ def tell(fields: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> N
         return
     for line in lines:
         click.echo(line)
+
+
+class Advance(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, done: int, all_: int | None = None) -> None:
+        """So much is done, of `all_` if it is given."""
+
+
+@contextmanager
+def bar(title: str, total: int | None = None) -> Iterator[Advance]:
+    """A progress bar on standard error, so that the result can be piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (title, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total)
+
+        def advance(done: int, all_: int | None = None) -> None:
+            shown.update(task, completed=done, total=all_)
+
+        yield advance

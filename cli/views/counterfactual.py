@@ -106,7 +106,7 @@ def show(lists: Recorded, found: Mapping[Model, Estimates]) -> None:
 
 
 def judged_as_dict(judged: Judged) -> dict[str, Any]:
-    """The part of a replay's JSON."""
+    """The estimates of learners as plain JSON."""
     found = as_dict(judged.space, judged.lists, judged.estimates, judged.exponent)
     for one in found["models"]:
         one["prequential"] = one["model"] in judged.learners
@@ -114,15 +114,11 @@ def judged_as_dict(judged: Judged) -> dict[str, Any]:
 
 
 def show_judged(judged: Judged) -> None:
-    """Print the part of a replay's report."""
-    click.echo()
-    if judged.estimates:
-        show(judged.lists, judged.estimates)
-        click.echo(
-            f"{', '.join(judged.learners) or 'no learner'}: each list by the model from before it was learned. "
-            "Versions are judged as they are"
-        )
-    else:
-        click.echo(lacking(judged.space, judged.lists))
+    """Print the estimates of learners."""
+    show(judged.lists, judged.estimates)
+    click.echo(
+        f"{', '.join(judged.learners) or 'no learner'}: each list by the model from before it was learned. "
+        "Versions are judged as they are"
+    )
     for learner, reason in judged.without.items():
         click.echo(f"{learner} is not judged: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -13,12 +13,8 @@ from kinstream.evaluation.report.clipping import clipped_text
 from kinstream.monitoring.tallies import mistakes, utilised
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.run import Result
-from kinstream.streams.records.held_out import LEARNED, METRICS
-from kinstream.streams.records.held_out import HeldOut as HeldOutEvents
+from kinstream.streams.records.held_out import LEARNED, METRICS, HeldOut
 from kinstream.streams.records.values import Counts
-
-if TYPE_CHECKING:
-    from kinstream.evaluation.measures.held_out import HeldOut
 
 #: Lines of a table on the terminal; --json has them all.
 MAX_LINES: Final = 50
@@ -31,13 +27,8 @@ def agrees(result: Result) -> bool:
     return Agreement.EQUAL in verdicts and not verdicts & {Agreement.DIFFERS, Agreement.DAMAGED}
 
 
-def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[str, Any]:
-    """The result as plain JSON. Ratios are null if the denominator is 0.
-
-    Parameters
-    ----------
-    graded : the errors on held-out rows, if some rows were held out.
-    """
+def as_dict(result: Result, source: str) -> dict[str, Any]:
+    """The result as plain JSON. Ratios are null if the denominator is 0."""
     return {
         "source": source,
         "messages": result.messages,
@@ -69,13 +60,6 @@ def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[
             }
             for c in result.comparisons
         ],
-        "held_out": graded
-        and {
-            "train_rows": graded.train_rows,
-            "test_rows": graded.test_rows,
-            "neighbours": graded.neighbours,
-            "errors": [{"metric": row.name, "error": row.error} for row in graded.rows],
-        },
     }
 
 
@@ -99,7 +83,7 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
         }
 
 
-def _held_out(found: HeldOutEvents | None) -> dict[str, Any] | None:
+def _held_out(found: HeldOut | None) -> dict[str, Any] | None:
     """Mistake rates on held-out events by metric: of all, and of the window, in which the newest count most."""
     if found is None:
         return None
@@ -115,7 +99,7 @@ def _held_out(found: HeldOutEvents | None) -> dict[str, Any] | None:
     }
 
 
-def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> None:
+def show(result: Result, *, compare: bool) -> None:
     """Print the tables and the guarantees."""
     rows = list(_rows(result))
     header = (
@@ -140,23 +124,11 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
         if dead:
             listed = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
             click.echo(f"{agent} refused: {listed}")
-    if graded is not None:
-        click.echo()
-        echo_table(
-            ("METRIC", f"{graded.neighbours}-NN ERROR"),
-            [(row.name, error_text(row.error)) for row in graded.rows],
-        )
-        click.echo(f"{graded.train_rows:,} rows streamed, errors on {graded.test_rows:,} rows held out")
     if compare:
         _show_comparisons(result)
     click.echo()
     for sentence in result.claim.sentences:
         click.echo(sentence)
-
-
-def error_text(error: float | None) -> str:
-    """An error as tables show it."""
-    return "-" if error is None else f"{error:.4f}"
 
 
 def _line(row: dict[str, Any]) -> list[str]:

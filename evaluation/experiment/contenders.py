@@ -55,8 +55,7 @@ class Asked:
     learners : names of `[learners.NAME]`, or kinds; by default all of the settings, or `USUAL` if they have none.
     builders : names of `[builders.NAME]`, or kinds, that feed every learner; by default those that each follows.
     grids : values by setting by learner.
-    limit, passes, block_rows : of the constraints built from rows; see `feeds.Built`.
-    unlearned : whether to include un-learned metrics.
+    passes : over the rows from which constraints are built; see `feeds.Built`.
     scaling : of the rows of learners that do not scale them themselves; see `scaling_of`.
     batch : kinds of the batch learners to include, of `BATCH`.
     """
@@ -64,10 +63,7 @@ class Asked:
     learners: tuple[str, ...] = ()
     builders: tuple[str, ...] = ()
     grids: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
-    limit: int | None = None
     passes: int | None = 1
-    block_rows: int = 256
-    unlearned: bool = True
     scaling: str = USUAL_SCALING
     batch: tuple[str, ...] = ()
 
@@ -118,7 +114,7 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
             called = f"{name}, {builder}" if several_feeds else name
             made = _contender(called, name, section, feeds[builder], asked, modalities)
             found.append(replace(made, scaling=scaling_of(made, asked.scaling)))
-    beside = _beside(list(feeds.values()), asked, modalities)
+    beside = _beside(list(feeds.values()), modalities)
     return (*beside, *found, *_batch(asked, next(iter(feeds.values())), modalities))
 
 
@@ -138,7 +134,7 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
         # As in a live system.
         found.append(replace(made, scaling="none"))
     feeds: list[Feed] = [Follows(name) for name in dict.fromkeys(names)]
-    return (*_beside(feeds, asked, modalities), *found)
+    return (*_beside(feeds, modalities), *found)
 
 
 def streams(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
@@ -186,7 +182,7 @@ def _feed(settings: Settings, builder: str, asked: Asked) -> Feed:
                 f"there is no builder {builder!r}; there are: {', '.join(known)}{meant([builder], known)}"
             )
         section = BuilderSettings(kind=builder)
-    return Built(section.kind, section.arguments(), asked.limit, asked.passes, asked.block_rows, builder)
+    return Built(section.kind, section.arguments(), passes=asked.passes, called=builder)
 
 
 def _contender(
@@ -208,10 +204,8 @@ def scaling_of(contender: Contender, scaling: str) -> str:
     return "none" if own else scaling
 
 
-def _beside(feeds: Sequence[Feed], asked: Asked, modalities: int) -> list[Contender]:
+def _beside(feeds: Sequence[Feed], modalities: int) -> list[Contender]:
     """Un-learned metrics on every stream, for their online mistakes; the first stream's have the plain names."""
-    if not asked.unlearned:
-        return []
     return [
         Contender(
             name if at == 0 else f"{name}, {feed.name}",

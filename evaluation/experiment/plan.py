@@ -155,8 +155,6 @@ class Plan:
         run with the settings that they have, as they would live.
     splitter : for labelled rows.
     hold_out : of recorded constraints, the share in each test part at their end.
-    delay : number of constraints by which labels are late: a constraint is predicted when it arrives, and learned when
-        this many others have arrived after it.
     curve_points : of the curve over constraints, at most.
     """
 
@@ -167,7 +165,6 @@ class Plan:
     splitter: Splitter = field(default_factory=RandomHalves)
     scaling: Scaling = field(default_factory=Scaling)
     hold_out: float = 0.2
-    delay: int = 0
     choice: Choice = field(default_factory=Choice)
     measuring: Measuring = field(default_factory=Measuring)
     curve_points: int = 200
@@ -180,7 +177,6 @@ class Plan:
             raise SettingsError(f"two metrics have the name {repeated[0]!r}")
         for name, value, least in (
             ("splits", self.splits, 1),
-            ("delay", self.delay, 0),
             ("curve_points", self.curve_points, 2),
         ):
             if value < least:
@@ -200,7 +196,6 @@ class Plan:
             "splitter": self.splitter.describe(),
             "scaling": {"kind": self.scaling.kind, "fitted": self.scaling.fitted},
             "hold_out": self.hold_out,
-            "delay": self.delay,
             "choice": {"by": self.choice.by, "folds": self.choice.folds, "limit": self.choice.limit},
             "measuring": {
                 "what": list(self.measuring.what),

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.producers.simulated.documentation import corpus
-from kinstream.replay.log.sources import FILE_PREFIX
 from kinstream.streams.errors import SettingsError, SourceError
 
 Vectors = NDArray[np.float32]
 
 DOCUMENTATION: Final = "documentation"
+FILE_PREFIX: Final = "file:"
 _NAMES: Final = ("queries", "items")
 _TEXTS: Final = ("query_texts", "item_texts")
 

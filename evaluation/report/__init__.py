@@ -14,7 +14,6 @@ def write_report(
     folder: Path,
     *,
     times: Sequence[Mapping[str, Any]] = (),
-    shown: str | None = None,
 ) -> list[Path]:
     """Write `report.html`, and its charts as PNG files.
 
@@ -24,7 +23,6 @@ def write_report(
     folder : is created if it is missing. Charts go to its folder `figures`, which belongs to the report: charts of an
         earlier report are removed from it.
     times : the content of `timings.json`; without it the page has no costs.
-    shown : the metric whose features are listed; None for the recommended one.
 
     Returns
     -------
@@ -38,4 +36,4 @@ def write_report(
     with importing("a report"):
         from kinstream.evaluation.report.write import write
 
-    return write(result, folder, times, shown)
+    return write(result, folder, times)

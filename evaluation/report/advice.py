@@ -76,7 +76,7 @@ def sentences(results: Results, line: Mapping[str, Any], what: Measure) -> tuple
 def shares_of(results: Results, data: str) -> Importance | None:
     """The shares of the features in the recommended or the requested metric; None if not known."""
     recommended = results.recommended(data)
-    metric = results.shown or (recommended and (recommended["metric"] or recommended["best"]))
+    metric = recommended and (recommended["metric"] or recommended["best"])
     for line in results.importance:
         if line["data"] == data and line["metric"] == metric:
             pairs = [(str(one["name"]), float(one["share"])) for one in line["features"]]

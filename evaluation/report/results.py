@@ -105,14 +105,13 @@ class Results:
     ----------
     result : format 1 of `kinstream evaluate`.
     times : of its cells, the content of `timings.json`; without them costs are not known.
-    shown : the metric whose features are displayed; None for the recommended one.
 
     Raises
     ------
     ValueError : another format.
     """
 
-    def __init__(self, result: Line, times: Sequence[Line] = (), shown: str | None = None) -> None:
+    def __init__(self, result: Line, times: Sequence[Line] = ()) -> None:
         if result.get("format") != 1:
             raise ValueError(f"the format of this result is {result.get('format')!r}, and 1 is known")
         self.plan: Line = result["plan"]
@@ -125,7 +124,6 @@ class Results:
         self.importance: Sequence[Line] = result.get("importance", ())
         self._recommended = {line["data"]: line for line in result.get("recommendation", ())}
         self._times = times
-        self.shown = shown
         #: In the order of display.
         self.names = tuple(str(metric["name"]) for metric in self.metrics)
         self.unlearned = tuple(str(metric["name"]) for metric in self.metrics if metric["role"] == UNLEARNED)

@@ -30,7 +30,6 @@ def print_summary(
     console: Console | None = None,
     *,
     times: Sequence[Mapping[str, Any]] = (),
-    shown: str | None = None,
 ) -> None:
     """Print the table, what to use, and the features that the metric goes by.
 
@@ -38,10 +37,10 @@ def print_summary(
     ----------
     result : the content of `result.json` of `kinstream evaluate`.
     console : standard output by default.
-    times, shown : see `kinstream.evaluation.report.results.Results`.
+    times : see `kinstream.evaluation.report.results.Results`.
     """
     console = console or Console()
-    results = Results(result, times, shown)
+    results = Results(result, times)
     advice = answer(results)
     what = results.headline
     if what is not None:

@@ -19,11 +19,9 @@ FIGURES: Final = "figures"
 _CHART: Final = re.compile(r"[0-9]{2,}-[a-z0-9-]+\.png")
 
 
-def write(
-    result: Mapping[str, Any], folder: Path, times: Sequence[Mapping[str, Any]], shown: str | None
-) -> list[Path]:
+def write(result: Mapping[str, Any], folder: Path, times: Sequence[Mapping[str, Any]]) -> list[Path]:
     """See `kinstream.evaluation.report.write_report`."""
-    results = Results(result, times, shown)
+    results = Results(result, times)
     figures = folder / FIGURES
     try:
         figures.mkdir(parents=True, exist_ok=True)

@@ -162,9 +162,7 @@ class Runner:
             x = {name: table[inner] for name, table in tables.items()}
             u = {name: table[left] for name, table in tables.items()}
             y, v = data.labels[inner], data.labels[left]
-            run = self._learned(
-                contender, point, seed, _at_most(contender.feed(x, y, seed), choice.limit), delay=0
-            )
+            run = self._learned(contender, point, seed, _at_most(contender.feed(x, y, seed), choice.limit))
             if choice.by == "mistakes":
                 scores.append(_share(run.counts.mistakes, run.counts.scored))
             else:
@@ -199,11 +197,11 @@ class Runner:
         tried: list[dict[str, Any]] = []
         if len(contender.grid) > 1:
             for point in contender.grid:
-                run = self._learned(contender, point, None, stream, 0, declared)
+                run = self._learned(contender, point, None, stream, declared)
                 score = _share(run.counts.mistakes, run.counts.scored)
                 tried.append({"settings": dict(point), "score": score if math.isfinite(score) else None})
         point = contender.grid[_best(tried)] if tried else contender.grid[0]
-        run = self._learned(contender, point, None, stream, None, declared)
+        run = self._learned(contender, point, None, stream, declared)
         began = perf_counter()
         with one_blas_thread():
             found = of_constraints(run.learner, views.several(contender), rest, self._plan.measuring.ranks)
@@ -220,7 +218,6 @@ class Runner:
         point: Mapping[str, Any],
         seed: int | None,
         stream: Blocks,
-        delay: int | None = None,
         declared: str | None = None,
     ) -> Run:
         arguments = contender.arguments(point, seed)
@@ -228,9 +225,8 @@ class Runner:
         def make() -> Learner:
             return learners.create_in(declared, contender.kind, **arguments)
 
-        late = self._plan.delay if delay is None else delay
         # The constraints of a log have the points that its outcomes have, one for each block.
-        return prequential(make, stream, late, points=1 if seed is None else _POINTS)
+        return prequential(make, stream, points=1 if seed is None else _POINTS)
 
     def _done(
         self,

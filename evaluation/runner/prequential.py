@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final
 
 import numpy as np
 
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.records.values import ConstraintBlock, Counts, Table
-
-#: Counts of predictions, independent of what was learned from the constraint.
-_PREDICTED: Final = ("scored", "mistakes", "split_scored", "split_mistakes", "loss_sum")
+from kinstream.streams.records.values import ConstraintBlock, Counts
 
 
 @dataclass
@@ -110,7 +104,6 @@ class Run:
 def prequential(
     make: Callable[[], Learner],
     stream: Iterable[ConstraintBlock | None],
-    delay: int = 0,
     *,
     points: int = 1,
 ) -> Run:
@@ -120,66 +113,20 @@ def prequential(
     ----------
     make : a learner that has learned nothing.
     stream : blocks in order; None drops the learned state.
-    delay : constraints after which the label of one is known. Without a delay a block is learned by one call, and its
-            mistakes are those that the learner reports. With one, each constraint is first given to a copy that is then
-            discarded, all of one event before any of it is learned: exact for every learner, and slower by a copy of
-            the state per constraint.
     points : of the curve in each block, at most.
     """
     run = Run(make())
-    waiting: deque[ConstraintBlock] = deque()
     with one_blas_thread():
         for block in stream:
             if block is None:
-                # Waiting constraints belong to the dropped model.
-                while waiting:
-                    run.counts += _fates(_learned(run, waiting.popleft()))
                 run.learner = make()
                 continue
-            if delay == 0:
-                outcomes = _learned(run, block)
-                run.curve.add_block(run.constraints, run.counts, outcomes, points)
-                run.counts += outcomes.counts()
-                run.constraints += len(block)
-            else:
-                _late(run, make, block, waiting, delay)
-                run.curve.add(run.constraints, run.counts)
+            outcomes = _learned(run, block)
+            run.curve.add_block(run.constraints, run.counts, outcomes, points)
+            run.counts += outcomes.counts()
+            run.constraints += len(block)
             run.curve.weigh(run.constraints, dict(getattr(run.learner, "weights", {})))
-        while waiting:
-            run.counts += _fates(_learned(run, waiting.popleft()))
-    if delay and run.curve.constraints:
-        # The late labels have arrived.
-        run.curve.utilised[-1] = run.counts.utilised
-        run.curve.weigh(run.constraints, dict(getattr(run.learner, "weights", {})))
     return run
-
-
-def _late(
-    run: Run,
-    make: Callable[[], Learner],
-    block: ConstraintBlock,
-    waiting: deque[ConstraintBlock],
-    delay: int,
-) -> None:
-    for first, end in pairwise(_events(block)):
-        event = [alone(block, row) for row in range(first, end)]
-        for one in event:
-            copy = make()
-            copy.restore(run.learner.state())
-            seen = _outcomes(copy, one).counts()
-            run.counts += replace(Counts(), **{name: getattr(seen, name) for name in _PREDICTED})
-            run.constraints += 1
-        for one in event:
-            waiting.append(one)
-            if len(waiting) > delay:
-                run.counts += _fates(_learned(run, waiting.popleft()))
-
-
-def _events(block: ConstraintBlock) -> list[int]:
-    """Where each event of the block begins, and the end of the last one."""
-    if block.events is None:
-        return list(range(len(block) + 1))
-    return [0, *(np.flatnonzero(np.diff(block.events)) + 1).tolist(), len(block)]
 
 
 def _learned(run: Run, block: ConstraintBlock) -> Outcomes:
@@ -190,20 +137,7 @@ def _learned(run: Run, block: ConstraintBlock) -> Outcomes:
     return outcomes
 
 
-def _fates(outcomes: Outcomes) -> Counts:
-    """Counts without the predictions, which were made before."""
-    return replace(outcomes.counts(), **dict.fromkeys(_PREDICTED, 0))
-
-
 def _outcomes(learner: Learner, block: ConstraintBlock) -> Outcomes:
     if block.kind not in learner.accepts:
         return Outcomes.blank(len(block), ignored=True)
     return learner.learn(block)
-
-
-def alone(block: ConstraintBlock, row: int) -> ConstraintBlock:
-    """One constraint of a block, over the vectors that it names and no others."""
-    one = block.take(slice(row, row + 1))
-    used, index = np.unique(one.index, return_inverse=True)
-    tables = tuple(Table(table.name, table.vectors[used]) for table in one.tables)
-    return replace(one, tables=tables, index=index.reshape(one.index.shape).astype(np.int32))

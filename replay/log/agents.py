@@ -103,7 +103,7 @@ class Agent:
         return None if self.generation is None else self.generation.birth_offset(partition)
 
 
-def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
+def open_builder(settings: Settings, name: str, cluster: Cluster) -> Agent:
     """The builder `[builders.NAME]`; see `open_agent`."""
     from kinstream.processors.agent import builder_spec
 
@@ -111,7 +111,7 @@ def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agen
     return open_agent(spec, settings, cluster)
 
 
-def open_learner(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
+def open_learner(settings: Settings, name: str, cluster: Cluster) -> Agent:
     """The learner `[learners.NAME]`; see `open_agent`."""
     from kinstream.learners.agent import learner_spec
 
@@ -119,12 +119,8 @@ def open_learner(settings: Settings, name: str, cluster: Cluster | None) -> Agen
     return open_agent(spec, settings, cluster)
 
 
-def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> Agent:
+def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster) -> Agent:
     """Find the generation of an agent (the pinned one, else the newest). Nothing is written.
-
-    Parameters
-    ----------
-    cluster : None for a replay of a file, which has no log and therefore no generation.
 
     Raises
     ------
@@ -132,8 +128,6 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
     BrokerUnavailable : the brokers do not answer.
     CheckpointError : a birth record is damaged.
     """
-    if cluster is None:
-        return Agent(spec, settings, None, (settings.topics.partitions, settings.topics.partitions))
     topics = [settings.topic(role) for role in (spec.input_role, spec.output_role) if role is not None]
     view = cluster.view(topics)
     if topics[0] not in view.topics:

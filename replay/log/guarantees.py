@@ -14,7 +14,6 @@ class Origin(StrEnum):
 
     CONSTRAINTS = "constraints"
     EVENTS = "events"
-    DATA = "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +57,13 @@ def claim(
     if reasons:
         sentences = [f"Bit-identity with the agents is not claimed: {'; '.join(reasons)}."]
         sentences.append("Two replays of the same input with the same settings still end in the same bits.")
-        return Claim((), (), (*sentences, _promise(origin, foreign)))
-    match origin:
-        case Origin.CONSTRAINTS:
-            sentences = [
-                f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."
-            ]
-        case Origin.EVENTS:
-            sentences = [
-                f"Replay from events is bit-identical in every builder's output: {_names('builder', builders)}."
-            ]
-        case Origin.DATA:
-            sentences = [
-                "A file is what the log would hold if it were loaded into empty topics, with the same options and "
-                "nothing beside it: for such a log this replay is bit-identical in every builder's output: "
-                f"{_names('builder', builders)}."
-            ]
+        return Claim((), (), (*sentences, _promise(foreign)))
+    if origin is Origin.CONSTRAINTS:
+        sentences = [f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."]
+    else:
+        sentences = [
+            f"Replay from events is bit-identical in every builder's output: {_names('builder', builders)}."
+        ]
     if certain and builders:
         sentences.append(
             f"One builder feeds {_names('learner', certain)}, so the learned state is bit-identical too."
@@ -88,12 +78,10 @@ def claim(
             "This holds for agents that began at the start of this log with these settings, which nothing here "
             f"confirms: {'; '.join(unconfirmed)}."
         )
-    return Claim(tuple(certain), tuple(builders), (*sentences, _promise(origin, foreign)))
+    return Claim(tuple(certain), tuple(builders), (*sentences, _promise(foreign)))
 
 
-def _promise(origin: Origin, foreign: Sequence[str] | None) -> str:
-    if origin is Origin.DATA:
-        return f"{_VERSIONS}."
+def _promise(foreign: Sequence[str] | None) -> str:
     if foreign is None:
         return f"{_VERSIONS}; --compare checks both against the checkpoints."
     if foreign:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kinstream.streams.agents.machine import Machine, Place
-from kinstream.streams.agents.space import Core
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State, to_bytes
 from kinstream.streams.errors import CheckpointError
@@ -170,14 +169,6 @@ class AgentReplay:
                     yield Model(
                         self.name, name, partition, space.epoch, space.step, space.status.value, digest
                     )
-
-    def cores(self) -> Iterator[tuple[str, Core | None]]:
-        """Every space of every machine with its result, None if it is empty."""
-        for machine in self.machines.values():
-            for name in sorted(machine.names()):
-                space = machine.find(name)
-                if space is not None:
-                    yield name, space.core
 
     def counts(self) -> Counter[str]:
         """The machines' counts of their input, over all partitions."""

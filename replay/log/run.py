@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from kinstream.learners.base import Learner
 from kinstream.replay.log.agents import Agent, followed, open_builder, open_learner
 from kinstream.replay.log.comparison import (
     ChainWatch,
@@ -17,7 +16,7 @@ from kinstream.replay.log.comparison import (
 )
 from kinstream.replay.log.guarantees import Claim, Origin, claim
 from kinstream.replay.log.pipeline import AgentReplay, Model, Pipeline
-from kinstream.replay.log.sources import Point, TopicRange, messages_of, topic_range
+from kinstream.replay.log.sources import Point, TopicRange, topic_range
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.checkpoints.store import versions
@@ -25,7 +24,7 @@ from kinstream.streams.errors import CheckpointError, GenerationMismatch, Settin
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.message import Message
-from kinstream.streams.records.values import Counts, SampleBlock
+from kinstream.streams.records.values import Counts
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
 
@@ -62,12 +61,10 @@ class Result:
 
     Parameters
     ----------
-    ranges : [start, stop) per partition of what was read; empty for a data set.
+    ranges : [start, stop) per partition of what was read.
     outcomes : by (learner, space).
     held_out : verdicts on held-out events, by (learner, space) that had some.
     input : counts of the machines and dead letters by reason, by agent.
-    learned : the learners themselves by (name, space), of a data set; None for a learner that no constraint has
-        reached.
     """
 
     claim: Claim
@@ -79,7 +76,6 @@ class Result:
     dead: Mapping[str, Mapping[str, int]]
     comparisons: tuple[SpaceComparison, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
-    learned: Mapping[tuple[str, str], Learner | None] = field(default_factory=dict)
     held_out: Mapping[tuple[str, str], HeldOut] = field(default_factory=dict)
 
 
@@ -310,46 +306,6 @@ class Replay:
             reached[message.partition] = message.offset + 1
             progress(done)
         progress(self.size)
-
-
-def replay_blocks(
-    learners: Sequence[str],
-    settings: Settings,
-    blocks: Iterable[SampleBlock],
-    progress: Progress = lambda done: None,
-) -> Result:
-    """Replay sample blocks as if they had been loaded into empty topics. Needs no broker.
-
-    Parameters
-    ----------
-    progress : called with the number of rows applied.
-
-    Raises
-    ------
-    SettingsError : an unknown learner or builder.
-    """
-    names = followed(settings, learners)
-    opened = [open_learner(settings, name, None) for name in learners]
-    builders = [AgentReplay(a.spec, a.place) for a in (open_builder(settings, name, None) for name in names)]
-    replayed = [AgentReplay(a.spec, a.place) for a in opened]
-    pipeline = Pipeline(builders, replayed, settings.topic("constraints"))
-
-    def counted() -> Iterator[SampleBlock]:
-        done = 0
-        for block in blocks:
-            yield block
-            done += len(block.labels)
-            progress(done)
-
-    messages = _run(pipeline, messages_of(settings, counted()))
-    claimed = claim(Origin.DATA, {name: settings.learners[name].follows for name in learners})
-    learned = {
-        (agent.spec.name, space): core
-        for agent in pipeline.learners
-        for space, core in agent.cores()
-        if core is None or isinstance(core, Learner)
-    }
-    return replace(_result(pipeline, claimed, messages, {}, []), learned=learned)
 
 
 def _run(pipeline: Pipeline, messages: Iterable[Message]) -> int:

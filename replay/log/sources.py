@@ -1,4 +1,4 @@
-"""The messages of a replay: a range of a topic, read without a group, or a labelled data set.
+"""The messages of a replay: a range of a topic, read without a group.
 
 Nothing here commits, joins or writes anything: the running system is not affected by a replay.
 """
@@ -8,23 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from kinstream.replay.log.pipeline import VirtualLog
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
-from kinstream.streams.records.codec.codec import encode
-from kinstream.streams.records.message import Message, Output
-from kinstream.streams.records.values import SampleBlock
-from kinstream.streams.settings import KafkaSettings, Settings
-from kinstream.streams.topics import partition_of
-
-if TYPE_CHECKING:
-    from kinstream.producers.files.selection import CsvFormat, Selection
-    from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
-
-FILE_PREFIX = "file:"
+from kinstream.streams.records.message import Message
+from kinstream.streams.settings import KafkaSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,42 +127,3 @@ def _offset(cluster: Cluster, topic: str, partition: int, point: Point, end: int
         return point.offset
     found = cluster.offset_at(topic, partition, point.time_ms or 0)
     return end if found is None else found
-
-
-def messages_of(settings: Settings, blocks: Iterable[SampleBlock]) -> Iterator[Message]:
-    """Sample blocks as messages in empty topics with the partitions of the settings."""
-    log = VirtualLog(settings.topic("events"))
-    for block in blocks:
-        partition = partition_of(block.space, settings.topics.partitions)
-        output = Output(log.topic, block.space.encode(), encode(block), (), partition)
-        yield log.append(output, block.time_ms)
-
-
-def open_load(
-    name: str,
-    space: str,
-    blocks: BlockSettings,
-    load_id: str | None = None,
-    selection: Selection | None = None,
-    csv: CsvFormat | None = None,
-) -> LabelledLoad:
-    """The load that `kinstream produce labelled` would send: same blocks, load id and sequence.
-
-    Parameters
-    ----------
-    name : "file:PATH" or "sklearn:NAME".
-
-    Raises
-    ------
-    SettingsError : neither of them, or a setting of the load is out of range.
-    SourceError : the rows cannot be used.
-    """
-    from kinstream.producers.files.selection import CsvFormat, Selection
-    from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
-    from kinstream.producers.labelled.load import LabelledLoad
-    from kinstream.producers.labelled.sources import open_source
-
-    if not name.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
-        raise SettingsError(f"--from {name!r}: write events, constraints, file:PATH or sklearn:NAME")
-    source = open_source(name.removeprefix(FILE_PREFIX), selection or Selection(), csv or CsvFormat())
-    return LabelledLoad(source, space, blocks, load_id)

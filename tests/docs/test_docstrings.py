@@ -5,22 +5,11 @@ from __future__ import annotations
 import doctest
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "evaluation",
-    "learners",
-    "monitoring",
-    "processors",
-    "producers",
-    "replay",
-    "search",
-    "streams",
-    "testing",
-)
+from tests.support.packages import PACKAGES, ROOT
+
 MODULES = sorted(
     ".".join(("kinstream", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
     for package in PACKAGES

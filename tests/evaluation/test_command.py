@@ -87,9 +87,9 @@ def test_files_and_bundled_sets_stand_beside_each_other(table: str, tmp_path: Pa
     assert json.loads((tmp_path / "out" / RESULT).read_text()) == found
 
 
-def test_streams_in_order_and_late_labels_have_one_pass(table: str, tmp_path: Path) -> None:
+def test_streams_in_order_have_one_pass(table: str, tmp_path: Path) -> None:
     words = ("--from", table, "--learner", "opml", "--splits", "1")
-    for more in (("--in-order",), ("--delay", "2"), ("--passes", "1")):
+    for more in (("--in-order",), ("--passes", "1")):
         found = evaluate(*words, *more, "--output", str(tmp_path / more[0]))
         assert found["cells"][-1]["constraints"] < 120
 
@@ -117,15 +117,6 @@ def test_a_newcomer_reads_one_table_one_recommendation_and_the_features(tmp_path
 
 
 @pytest.mark.long
-def test_features_of_another_metric_are_listed_by_its_name(table: str, tmp_path: Path) -> None:
-    words = ("evaluate", "--from", table, "--learner", "opml", "--splits", "2", "--no-report", "--jobs", "1")
-    found = CliRunner().invoke(cli, [*words, "--importance", "zscore", "--output", str(tmp_path)])
-    assert "feature of zscore" in found.stdout and "x[0]" in found.stdout
-    refused = CliRunner().invoke(cli, [*words, "--importance", "mixture", "--output", str(tmp_path)])
-    assert "there is no such metric; there are: euclidean; cosine" in str(refused.exception)
-
-
-@pytest.mark.long
 def test_batch_learners_stand_beside_and_lmnn_not_where_it_takes_minutes(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     path = tmp_path / "wide.npz"
@@ -138,8 +129,8 @@ def test_batch_learners_stand_beside_and_lmnn_not_where_it_takes_minutes(tmp_pat
         "opml",
         "--splits",
         "2",
-        "--limit",
-        "100",
+        "--passes",
+        "1",
         "--batch",
     )
     found = CliRunner().invoke(cli, [*words, *QUICK, "--output", str(tmp_path / "out")])
@@ -155,7 +146,7 @@ def test_two_processes_and_an_interruption_end_in_the_bytes_of_one(tmp_path: Pat
     What is interrupted has so many splits that no machine finishes it before Ctrl-C; the first ten of them are then
     asked for.
     """
-    words = ("--from", "sklearn:wine", "--learner", "opml", "--learner", "lego", "--delay", "5")
+    words = ("--from", "sklearn:wine", "--learner", "opml", "--learner", "lego")
     one, two = tmp_path / "one", tmp_path / "two"
     process = started(*words, "--splits", "2000", "--no-report", "--jobs", "2", "--output", str(two))
     try:
@@ -235,7 +226,6 @@ def test_constraints_of_a_log_are_taken_as_they_are(running: None) -> None:
         (("--from", "events"), "needs --space"),
         (("--from", "events", "--from", "sklearn:wine", "--space", "a"), "stands alone"),
         (("--from", "events", "--space", "nobody"), "no labelled samples of space 'nobody'"),
-        (("--from", "sklearn:wine", "--measure", "speed"), "measures are"),
         (("--from", "sklearn:wine", "--learner", "nobody"), "there is no learner 'nobody'"),
         (
             ("--from", "sklearn:wine", "--learner", "opml", "--builder", "random-pairs"),

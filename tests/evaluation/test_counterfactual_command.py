@@ -83,9 +83,9 @@ def test_the_table_names_every_model_and_warns_on_standard_error(log: DraftedLog
 
 
 def test_the_page_shows_what_is_printed(log: DraftedLog) -> None:
-    (shown,) = [
+    shown, _ = (
         b.text for b in blocks(ROOT / "docs" / "evaluating.md", "text") if b.text.startswith("MODEL ")
-    ]
+    )
     assert ran("--model", "new.npz", "--model", "drafted.npz").stdout.strip() == shown.strip()
 
 

@@ -1,10 +1,10 @@
-"""`kinstream replay --counterfactual`: each list is judged by the learner as it was before it learned the list."""
+"""`kinstream evaluate counterfactual --learner`: each list is judged by the learner from before it was learned."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ def command(system: System, drafted: DraftedLog, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kinstream.toml").write_text(CONFIG.format(root=system.root.as_posix()))
 
-    def run(*arguments: str) -> Result:
-        words = ["replay", "--space", SPACE, "--counterfactual", *arguments]
+    def run(*arguments: str, root: Sequence[str] = ()) -> Result:
+        words = [*root, "evaluate", "counterfactual", "--space", SPACE, *arguments]
         found = CliRunner().invoke(cli, words)
         if isinstance(found.exception, KinstreamError):
             raise found.exception
@@ -96,10 +96,10 @@ def command(system: System, drafted: DraftedLog, tmp_path: Path, monkeypatch: py
     return run
 
 
-def judged(command: Commands, *arguments: str) -> dict[str, Any]:
-    found = command("--model", "drafted.npz", *arguments, "--json")
+def judged(command: Commands, *arguments: str, root: Sequence[str] = ()) -> dict[str, Any]:
+    found = command("--model", "drafted.npz", *arguments, "--json", root=root)
     assert found.exit_code == 0, found.output
-    answer: dict[str, Any] = json.loads(found.stdout)["counterfactual"]
+    answer: dict[str, Any] = json.loads(found.stdout)
     return answer
 
 
@@ -179,7 +179,7 @@ def test_each_list_is_judged_before_it_is_learned(
 
 @pytest.mark.long
 def test_another_setting_is_another_model_and_the_same_lists(command: Commands, drafted: DraftedLog) -> None:
-    answer = judged(command, "--learner", "taste", "--set", "aggressiveness=0.1")
+    answer = judged(command, "--learner", "taste", root=("--set", "learners.taste.aggressiveness=0.1"))
     plain = judged(command, "--learner", "taste")
     tried = by_name(answer)["taste"]
     assert tried["naive"] == pytest.approx(
@@ -194,7 +194,7 @@ def test_another_setting_is_another_model_and_the_same_lists(command: Commands, 
 def test_lists_count_from_a_place_and_the_learner_knows_those_before(
     command: Commands, drafted: DraftedLog
 ) -> None:
-    answer = judged(command, "--learner", "taste", "--lists-from", "101", "--from", "events")
+    answer = judged(command, "--learner", "taste", "--start", "101", "--from", "events")
     assert answer["lists"]["used"] == LISTS - 100
     late = Walk(drafted, first=101)
     found = by_name(answer)["taste"]
@@ -204,7 +204,8 @@ def test_lists_count_from_a_place_and_the_learner_knows_those_before(
 
 @pytest.mark.long
 def test_the_report_warns_where_support_is_missing_and_names_who_is_not_judged(command: Commands) -> None:
-    found = command("--from", "events", "--model", "drafted.npz", "--model", "new.npz")
+    both = ("--learner", "taste", "--learner", "distance")
+    found = command(*both, "--from", "events", "--model", "drafted.npz", "--model", "new.npz")
     assert found.exit_code == 0, found.output
     assert f"{LISTS} drafted lists of {LISTS // 2} people" in found.stdout
     assert "taste: each list by the model from before it was learned" in found.stdout
@@ -212,41 +213,25 @@ def test_the_report_warns_where_support_is_missing_and_names_who_is_not_judged(c
     assert f"warning: {NEW}: 37% of what it would show could not be shown" in found.stderr
 
 
-@pytest.mark.long
-def test_the_estimates_change_nothing_of_the_replay(command: Commands) -> None:
-    with_lists = json.loads(command("--model", "drafted.npz", "--json").stdout)
-    without = json.loads(CliRunner().invoke(cli, ["replay", "--space", SPACE, "--json"]).stdout)
-    assert without["counterfactual"] is None
-    assert with_lists.pop("counterfactual") and without.pop("counterfactual") is None
-    assert with_lists == without
-
-
-def test_a_replay_without_usable_lists_says_why_and_ends_well(command: Commands) -> None:
-    found = command("--learner", "taste", "--from", "events")
-    assert found.exit_code == 0, found.output
-    assert "no estimate: lists of two people are needed" in found.stdout
-    assert f"{LISTS} other_model" in found.stdout
+def test_a_replay_without_usable_lists_says_why(command: Commands) -> None:
+    with pytest.raises(SettingsError, match=f"lists of two people are needed.*{LISTS} other_model"):
+        command("--learner", "taste", "--from", "events")
 
 
 def test_what_cannot_be_judged_is_refused_before_anything_is_read(
     command: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SettingsError, match="needs --space NAME, and a log"):
-        command("--from", "sklearn:iris")
-    plain = CliRunner().invoke(cli, ["replay", "--model", "drafted.npz"])
-    assert isinstance(plain.exception, SettingsError) and "belong to --counterfactual" in str(plain.exception)
     monkeypatch.setenv("KINSTREAM_GATE_KEY", "")
     with pytest.raises(SettingsError, match="needs a key"):
-        command("--model", "drafted.npz")
+        command("--learner", "taste", "--model", "drafted.npz")
 
 
 @pytest.mark.long
 def test_the_page_shows_what_is_printed(command: Commands) -> None:
-    page = ROOT / "docs" / "replaying.md"
-    lines = next(b.text for b in blocks(page, "sh") if "--counterfactual" in b.text).splitlines()
-    (shown,) = [b.text for b in blocks(page, "text") if b.text.startswith("MODEL ")]
-    events, _, changed = (shlex.split(line)[2:] for line in lines)
-    found = command(*events)
+    page = ROOT / "docs" / "evaluating.md"
+    lines = next(b.text for b in blocks(page, "sh") if "--learner taste" in b.text).splitlines()
+    (shown,) = [b.text for b in blocks(page, "text") if "\ntaste " in b.text]
+    found = CliRunner().invoke(cli, shlex.split(lines[0])[1:])
     assert found.exit_code == 0, found.output
     assert shown.strip() in found.stdout
-    assert "13% of what it would show" in command(*changed).stderr
+    assert "13% of what it would show" in CliRunner().invoke(cli, shlex.split(lines[1])[1:]).stderr

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.evaluation.experiment.feeds import Built
-from kinstream.evaluation.runner.prequential import Curve, alone, prequential
+from kinstream.evaluation.runner.prequential import Curve, prequential
 from kinstream.learners import registry
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.replay.log.pipeline import state_digest
-from kinstream.streams.records.values import ConstraintBlock, Counts
+from kinstream.streams.records.values import ConstraintBlock, Counts, Table
 from tests.evaluation.plans import blobs
 
 KINDS = ["opml", "copml", "lego", "oasis", "rdml", "soml-tg", "oahu"]
@@ -30,7 +30,7 @@ def make(kind: str) -> Learner:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_delay_the_counts_are_the_learners_own(kind: str) -> None:
+def test_the_counts_are_the_learners_own(kind: str) -> None:
     blocks, learner, counts = stream(), make(kind), Counts()
     mistakes = []
     for block in blocks:
@@ -43,57 +43,12 @@ def test_without_a_delay_the_counts_are_the_learners_own(kind: str) -> None:
     assert run.constraints == sum(run.sizes) == sum(map(len, blocks))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("delay", [1, 7, 1_000])
-def test_a_delayed_label_is_predicted_by_the_model_without_it(kind: str, delay: int) -> None:
-    """One constraint at a time: the model that predicts number t has learned from those before t - delay."""
-    ones = [alone(block, row) for block in stream(40) for row in range(len(block))]
-    expected: list[int] = []
-    scored = 0
-    for t, one in enumerate(ones):
-        model = make(kind)
-        for before in ones[: max(0, t - delay)]:
-            model.learn(before)
-        counts = model.learn(one).counts()
-        scored += counts.scored
-        expected.append(counts.mistakes + (expected[-1] if expected else 0))
-    run = prequential(lambda: make(kind), ones, delay)
-    assert run.curve.mistakes == expected
-    assert run.counts.scored == scored
-    # All labels come in the end: what was learned is what is learned without a delay.
-    whole = prequential(lambda: make(kind), ones)
-    assert run.counts.utilised == whole.counts.utilised == run.curve.utilised[-1]
-    assert state_digest(run.learner.state()) == state_digest(whole.learner.state())
-
-
-@pytest.mark.parametrize("delay", [1, 3, 1_000])
-def test_all_of_an_event_is_predicted_before_any_of_it_is_learned(delay: int) -> None:
-    """The model that predicts a row has learned from the rows that came `delay` before its event."""
-    blocks = [replace(block, events=_in_threes(len(block))) for block in stream(60, 16)]
-    expected = {"scored": 0, "mistakes": 0, "split_scored": 0, "split_mistakes": 0}
-    ones: list[ConstraintBlock] = []
-    differs = False
-    for block in blocks:
-        assert block.events is not None
-        rows = [alone(block, row) for row in range(len(block))]
-        for row, number in enumerate(block.events):
-            began = len(ones) + int(np.argmax(block.events == number))
-            told = []
-            for known in (began - delay, len(ones) + row - delay):
-                model = make("opml")
-                for before in (ones + rows)[: max(0, known)]:
-                    model.learn(before)
-                told.append(model.learn(replace(rows[row], events=None)).counts())
-            differs |= told[0].mistakes != told[1].mistakes
-            apart = "split_" if number == 0 else ""
-            expected[f"{apart}scored"] += told[0].scored
-            expected[f"{apart}mistakes"] += told[0].mistakes
-        ones += rows
-    run = prequential(lambda: Splitting(make("opml")), blocks, delay)
-    assert {name: getattr(run.counts, name) for name in expected} == expected
-    assert expected["split_scored"] > 0 and (differs or delay > 3)
-    whole = prequential(lambda: make("opml"), blocks)
-    assert state_digest(run.learner.state()) == state_digest(whole.learner.state())
+def alone(block: ConstraintBlock, row: int) -> ConstraintBlock:
+    """One constraint of a block, over the vectors that it names and no others."""
+    one = block.take(slice(row, row + 1))
+    used, index = np.unique(one.index, return_inverse=True)
+    tables = tuple(Table(table.name, table.vectors[used]) for table in one.tables)
+    return replace(one, tables=tables, index=index.reshape(one.index.shape).astype(np.int32))
 
 
 def _in_threes(m: int) -> NDArray[np.int32]:
@@ -131,17 +86,6 @@ def test_a_reset_forgets_the_model_and_keeps_the_counts() -> None:
     before = prequential(lambda: make("opml"), blocks[:3])
     assert both.counts == before.counts + alone_after.counts
     assert state_digest(both.learner.state()) == state_digest(alone_after.learner.state())
-
-
-def test_a_constraint_alone_names_the_same_vectors() -> None:
-    for block in stream(40):
-        for row in range(len(block)):
-            one = alone(block, row)
-            assert len(one) == 1
-            assert np.array_equal(
-                one.tables[0].vectors[one.index[0]], block.tables[0].vectors[block.index[row]]
-            )
-            assert len(one.tables[0].vectors) <= 3
 
 
 @pytest.mark.parametrize("kind", ["opml", "copml", "oahu"])

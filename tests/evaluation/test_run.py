@@ -122,7 +122,6 @@ def test_more_of_an_experiment_takes_over_what_is_finished(tmp_path: Path) -> No
     "changed",
     [
         {"seed": 1},
-        {"delay": 3},
         {"scaling": Scaling("zscore")},
         {"measuring": Measuring(neighbours=3)},
         {"splitter": InOrder(3, 0.2)},

@@ -26,10 +26,10 @@ import kinstream.learners.sklearn
 from kinstream.learners import registry
 from kinstream.learners.sklearn import CONSTRAINTS, SPACE, MetricLearner
 from kinstream.processors import registry as builders
-from kinstream.replay.log.run import replay_blocks
-from kinstream.streams.records.values import Counts, SampleBlock, Table
-from kinstream.streams.settings import Settings, load
+from kinstream.streams.records.codec.codec import decode, encode
+from kinstream.streams.records.values import Counts, Outcome, SampleBlock, Table
 from tests.docs.pages import ROOT
+from tests.replay.system import EVENTS, System
 
 #: Checks of scikit-learn that the estimator does not pass, and why; docs/sklearn.md says that there are none.
 EXCEPTIONS: dict[str, str] = {}
@@ -181,16 +181,6 @@ def test_pieces_of_any_size_make_the_same_constraints(data: Data, constraints: s
 # ---- the product's own path -------------------------------------------------------------------------------------
 
 
-def configured(tmp_path: Path, kind: str, constraints: str) -> Settings:
-    lines = [f"[builders.{constraints}]", f'kind = "{constraints}"', "[learners.it]", f'kind = "{kind}"']
-    # An estimator holds nothing out.
-    lines += ["held_out = 0.0"]
-    lines += [f'from = ["{constraints}"]', *(f"{k} = {v}" for k, v in quick(kind).items())]
-    file = tmp_path / "kinstream.toml"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return load(file)
-
-
 @pytest.mark.parametrize(
     ("kind", "constraints"),
     [
@@ -202,7 +192,7 @@ def configured(tmp_path: Path, kind: str, constraints: str) -> Settings:
         ("rdml", "adjacent-pairs"),
     ],
 )
-def test_the_estimator_ends_in_the_bits_of_a_replay(
+def test_the_estimator_ends_in_the_bits_of_the_agents(
     tmp_path: Path, data: Data, kind: str, constraints: str
 ) -> None:
     X, y = data
@@ -212,14 +202,24 @@ def test_the_estimator_ends_in_the_bits_of_a_replay(
         for _ in range(2)
         for at in range(0, ROWS, 50)
     ]
-    done = replay_blocks(["it"], configured(tmp_path, kind, constraints), blocks)
-    learned = done.learned["it", SPACE]
-    assert learned is not None
-    state, own = learned.state(), made.learner_.state()
-    assert state.keys() == own.keys()
-    for name, value in state.items():
+    # An estimator holds nothing out.
+    learner = {"kind": kind, "from": [constraints], "held_out": 0.0, **quick(kind)}
+    system = System(tmp_path, builders={constraints: {"kind": constraints}}, learners={"it": learner})
+    for block in blocks:
+        system.log.append(EVENTS, SPACE.encode(), encode(block))
+    system.run()
+    spaces = [runner.machine.find(SPACE) for runner in system.learners["it"].runners.values()]
+    (learned,) = [space.core.state() for space in spaces if space is not None and space.core is not None]
+    own = made.learner_.state()
+    assert learned.keys() == own.keys()
+    for name, value in learned.items():
         assert np.array_equal(np.asarray(value), np.asarray(own[name])), name
-    assert done.outcomes["it", SPACE] == made.counts_
+    outcomes = [
+        decode(message.value, Outcome)
+        for partition in range(system.log.partitions)
+        for message in system.log.read("kinstream.outcomes", partition, 0)
+    ]
+    assert sum((one.counts for one in outcomes if isinstance(one, Outcome)), Counts()) == made.counts_
 
 
 def test_the_seed_is_the_builders_and_the_learners(data: Data) -> None:

@@ -9,21 +9,7 @@ import zipfile
 from pathlib import Path
 
 from tests.docs.pages import ROOT
-
-PACKAGES = (
-    "streams",
-    "producers",
-    "processors",
-    "learners",
-    "search",
-    "gate",
-    "vectors",
-    "monitoring",
-    "replay",
-    "evaluation",
-    "cli",
-    "testing",
-)
+from tests.support.packages import PACKAGES as PACKAGES
 
 
 def unpack(folder: Path) -> Path:

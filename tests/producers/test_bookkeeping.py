@@ -15,13 +15,12 @@ from click.testing import CliRunner
 
 from kinstream.cli.main import cli
 from kinstream.evaluation.experiment.data import of_source
-from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.items.source import ItemColumns, open_items
 from kinstream.producers.labelled.hold_out import held_out_rows, read_all, streamed_rows
-from kinstream.producers.labelled.load import BlockSettings
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.replay.log.sources import open_load
 from kinstream.streams.errors import SourceError
 
 ROWS = 40
@@ -58,8 +57,8 @@ def labelled(path: str) -> tuple[list[str], Sequence[str]]:
     return list(source.layout.features[0]), source.layout.left_out
 
 
-def replayed(path: str) -> tuple[list[str], Sequence[str]]:
-    load = open_load(f"file:{path}", "s", BlockSettings(), None, Selection(ids="sku"), CsvFormat())
+def loaded(path: str) -> tuple[list[str], Sequence[str]]:
+    load = LabelledLoad(open_source(path, Selection(ids="sku")), "s", BlockSettings())
     assert list(load.facts.get("left_out", ())) == list(load.layout.left_out)
     return list(load.layout.features[0]), load.layout.left_out
 
@@ -78,7 +77,7 @@ def held_out(path: str) -> tuple[list[str], Sequence[str]]:
 
 ENTRIES: dict[str, Callable[[str], tuple[list[str], Sequence[str]]]] = {
     "labelled": labelled,
-    "replay": replayed,
+    "load": loaded,
     "evaluate": evaluated,
     "hold-out": held_out,
 }
@@ -178,22 +177,9 @@ def test_a_selection_keeps_them_and_label_and_ids_are_what_they_are(tmp_path: Pa
         open_source(path)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "replay --from file:{path} --space s --learner opml",
-        "evaluate --from file:{path} --learner no-such-kind",
-    ],
-    ids=["replay", "evaluate"],
-)
-def test_commands_say_what_they_left_out(tmp_path: Path, command: str) -> None:
+def test_an_evaluation_says_what_it_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", columns_with("Unnamed: 0", range(ROWS)))
-    config = tmp_path / "kinstream.toml"
-    config.write_text(
-        f'[checkpoints]\nurl = "file://{tmp_path}"\n[builders.one-pass]\nkind = "one-pass"\n'
-        '[learners.opml]\nkind = "opml"\nfrom = ["one-pass"]\n'
-    )
-    arguments = [*command.format(path=path).split(), "--ids", "sku"]
-    # The evaluation ends at a learner that is none, after it has read the file.
-    result = CliRunner().invoke(cli, ["--config", str(config), *arguments])
+    # It ends at a learner that is none, after it has read the file.
+    arguments = ["evaluate", "--from", f"file:{path}", "--learner", "no-such-kind", "--ids", "sku"]
+    result = CliRunner().invoke(cli, arguments)
     assert "Column 'Unnamed: 0' only numbers or names rows" in result.stderr, result.output

@@ -80,8 +80,6 @@ def test_replays_equal_agents_that_were_killed_and_still_run(kafka: KafkaBroker,
         assert ("learner-opml", "equal") in verdicts(of_events) & verdicts(of_constraints)
         assert of_events["learners"] == of_constraints["learners"]
         assert of_events["bit_identical"] == {"builders": ["one-pass"], "learners": ["opml"]}
-        of_file = replayed(system, "--from", *LOAD, "--load-id", "load-1")
-        assert of_file["learners"][0]["seen"] * 2 == pytest.approx(of_events["learners"][0]["seen"], rel=0.1)
         after = {role: system.ends(role) for role in before}
         assert after == before
         assert not [group for group in _groups(kafka) if group in ("kinstream-reader", "kinstream-questions")]

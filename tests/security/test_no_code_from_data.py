@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from kinstream.cli.demo.search import page
+from tests.support.packages import PACKAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("streams", "producers", "processors", "learners", "monitoring", "replay", "cli", "search")
-FILES = sorted(path for name in PACKAGES if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*.py"))
+FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 #: Modules that make objects of bytes by running what the bytes say, or that load YAML.
 MODULES = frozenset(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kinstream.cli.views.repartition import as_plain, show
-from kinstream.replay.log.changes import with_changes
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.guarantees import Origin
 from kinstream.replay.log.pipeline import state_digest
@@ -193,7 +192,8 @@ def test_a_replay_with_other_settings_of_the_larger_system_begins_there_with_not
     system.repartition(LARGER)
     load(system, "more")
     system.drain()
-    changed = with_changes(system.settings, "opml", {"gamma": 0.5})
+    opml = system.settings.learners["opml"].model_copy(update={"gamma": 0.5})
+    changed = system.settings.model_copy(update={"learners": {**system.settings.learners, "opml": opml}})
     result = Replay(Request(("opml",), Origin.CONSTRAINTS), changed, system.asked).run()
     assert result.claim.learners == ()
     steps = {model.space: model.step for model in result.models}

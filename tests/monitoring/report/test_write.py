@@ -326,5 +326,3 @@ def test_the_page_shows_cost_and_shares_of_the_recommended_metric(tmp_path: Path
         ["height", "50.0 %"],
         ["depth", "-10.0 %"],
     ]
-    write_report(result, tmp_path, shown="oasis")
-    assert "in the metric oasis" in (tmp_path / "report.html").read_text(encoding="utf-8")
