@@ -66,7 +66,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "replay": (
         "kinstream.cli.commands.replay:replay",
-        "Run builders and learners over a log or a file, without touching the system.",
+        "Run builders and learners over a log, without touching the system.",
     ),
     "evaluate": (
         "kinstream.cli.evaluate.command:evaluate",
@@ -92,7 +92,7 @@ _EXTRAS: Final = {
     "sources": "worker",
     "search": "search",
     "gateway": "gateway",
-    "replay": "learn,files",
+    "replay": "learn",
     "evaluate": "learn,files,report",
 }
 

@@ -1,4 +1,4 @@
-"""`kinstream topics create|list|check|repartition|acls`: the catalogue of `kinstream.streams.topics` and a cluster."""
+"""`kinstream topics create|list|repartition|acls`: the catalogue of `kinstream.streams.topics` and a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinstream.streams.kafka.rights.acls import ROLES
 
 @click.group()
 def topics() -> None:
-    """Create, list, check or repartition the topics, or print the ACLs for a role. Example: kinstream topics create"""
+    """Create, list or repartition the topics, or print the ACLs for a role. Example: kinstream topics create"""
 
 
 @topics.command()
@@ -92,22 +92,6 @@ def _kept(row: dict[str, Any]) -> str:
 def _days(milliseconds: int) -> str:
     days = milliseconds // 86_400_000
     return f"{days} day" if days == 1 else f"{days} days"
-
-
-@topics.command()
-@JSON
-@click.pass_context
-def check(ctx: click.Context, as_json: bool) -> None:
-    """Compare the cluster's topics with the catalogue; status 1 if they differ."""
-    from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.kafka.topic_check import differences
-
-    settings = settings_of(ctx)
-    found = differences(Cluster(settings.kafka), settings)
-    lines = [f"{one.text}; {one.mend}" for one in found] or ["the topics match the catalogue"]
-    tell({"match": not found, "differences": [one._asdict() for one in found]}, lines, as_json=as_json)
-    if found:
-        ctx.exit(1)
 
 
 @topics.command()

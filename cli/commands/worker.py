@@ -1,105 +1,51 @@
-"""`kinstream worker source|builder|learner|gate|vectors|sink|metrics`: one agent, under a small supervisor."""
+"""`kinstream worker ROLE [NAME]`: one agent, under a small supervisor."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.shared.context import global_arguments, settings_of, supervised_settings
 
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--create", is_flag=True, help="Write the birth record if this is the agent's first start."
-        ),
-        click.option(
-            "--new-generation", is_flag=True, help="Begin a new generation where the newest one ends."
-        ),
-        click.option(
-            "--from-start", is_flag=True, help="With --new-generation: read the log again from its start."
-        ),
-        click.option(
-            "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
-        ),
-    ):
-        command = option(command)
-    return command
+#: What each role runs, and whether it takes a name.
+ROLES: Final = {
+    "source": ("[sources.NAME]", True),
+    "builder": ("[builders.NAME]", True),
+    "learner": ("[learners.NAME]", True),
+    "gate": ("the gate of the spaces of [gate.SPACE]", False),
+    "vectors": ("the agent that embeds the catalogues of [vectors.SPACE]", False),
+    "sink": ("[sinks.NAME]", True),
+    "metrics": ("the metrics agent", False),
+}
 
 
-@click.group()
-def worker() -> None:
-    """Run one agent. Example: kinstream worker learner opml --create"""
+@click.command(
+    help="""Run one agent, under a supervisor that restarts it.
 
+    \b
+    """
+    + "\n    ".join(f"{f'{role} NAME' if named else role:<14}{what}" for role, (what, named) in ROLES.items())
+    + """
 
-@worker.command()
-@click.argument("name")
-@_options
+    Example: kinstream worker learner opml --create"""
+)
+@click.argument("role", type=click.Choice(list(ROLES)), metavar="ROLE")
+@click.argument("name", required=False)
+@click.option("--create", is_flag=True, help="Write the birth record if this is the agent's first start.")
+@click.option("--new-generation", is_flag=True, help="Begin a new generation where the newest one ends.")
+@click.option("--from-start", is_flag=True, help="With --new-generation: read the log again from its start.")
+@click.option(
+    "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
+)
 @click.pass_context
-def source(ctx: click.Context, /, name: str, **options: bool) -> None:
-    """Run the source of [sources.NAME]."""
-    _run(ctx, "source", name, **options)
-
-
-@worker.command()
-@click.argument("name")
-@_options
-@click.pass_context
-def builder(ctx: click.Context, /, name: str, **options: bool) -> None:
-    """Run the builder of [builders.NAME]."""
-    _run(ctx, "builder", name, **options)
-
-
-@worker.command()
-@click.argument("name")
-@_options
-@click.pass_context
-def learner(ctx: click.Context, /, name: str, **options: bool) -> None:
-    """Run the learner of [learners.NAME]."""
-    _run(ctx, "learner", name, **options)
-
-
-@worker.command()
-@_options
-@click.pass_context
-def gate(ctx: click.Context, /, **options: bool) -> None:
-    """Run the gate of the spaces of [gate.SPACE]."""
-    _run(ctx, "gate", None, **options)
-
-
-@worker.command()
-@_options
-@click.pass_context
-def vectors(ctx: click.Context, /, **options: bool) -> None:
-    """Run the agent that embeds the catalogues of [vectors.SPACE]."""
-    _run(ctx, "vectors", None, **options)
-
-
-@worker.command()
-@click.argument("name")
-@_options
-@click.pass_context
-def sink(ctx: click.Context, /, name: str, **options: bool) -> None:
-    """Run the sink of [sinks.NAME]."""
-    _run(ctx, "sink", name, **options)
-
-
-@worker.command()
-@_options
-@click.pass_context
-def metrics(ctx: click.Context, /, **options: bool) -> None:
-    """Run the metrics agent."""
-    _run(ctx, "metrics", None, **options)
-
-
-def _run(
+def worker(
     ctx: click.Context,
+    /,
     role: str,
     name: str | None,
     *,
@@ -108,6 +54,11 @@ def _run(
     from_start: bool,
     unsupervised: bool,
 ) -> None:
+    what, named = ROLES[role]
+    if named and name is None:
+        raise click.UsageError(f"kinstream worker {role} needs a NAME: it runs {what}")
+    if name is not None and not named:
+        raise click.UsageError(f"kinstream worker {role} takes no name: it runs {what}")
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.extras import WORKER, require
     from kinstream.streams.processes.json_lines import describe_process

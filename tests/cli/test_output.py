@@ -137,11 +137,9 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[str, click.Comman
 
 def test_every_command_with_a_result_has_json() -> None:
     found = {
-        name
-        for name, command in commands(cli)
-        if not any("--json" in one.opts for one in command.params) and name.split()[0] != "worker"
+        name for name, command in commands(cli) if not any("--json" in one.opts for one in command.params)
     }
-    assert found == NO_JSON - {"worker"}
+    assert found == NO_JSON
 
 
 def test_a_cell_is_never_empty_and_a_row_never_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +166,6 @@ def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
     "command",
     [
         ("topics", "list"),
-        ("topics", "check"),
         ("topics", "create"),
         ("spaces", "create", "s", "--dimension", "3"),
         ("models", "list"),

@@ -270,7 +270,6 @@ indx = "exact"
         ("replay",),
         ("evaluate", "--from", "sklearn:wine"),
         ("topics", "create"),
-        ("topics", "check"),
         ("topics", "acls", "producer", "--principal", "User:x"),
         ("produce", "labelled", "sklearn:wine", "--space", "s"),
         ("spaces", "list"),

@@ -300,7 +300,7 @@ def _topics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 ROLES: Final = {
     role.name: role
     for role in (
-        Role("topics", "kinstream topics create, list, check", _topics),
+        Role("topics", "kinstream topics create, list", _topics),
         Role(
             "producer",
             "kinstream produce; kinstream spaces; kinstream gate; your services that send events",
