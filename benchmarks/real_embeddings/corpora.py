@@ -133,7 +133,9 @@ def _descriptions() -> Iterator[tuple[str, str]]:
             f"no file *{_DESCRIPTIONS} under {APT} or KINSTREAM_DATA: apt-get update leaves it there where"
             " Acquire::Languages is en and Acquire::GzipIndexes is false"
         )
-    for record in paths[0].read_text(encoding="utf-8").split("\n\n"):
+    # The largest is that of the release: those of its updates and of security have few.
+    largest = max(paths, key=lambda path: path.stat().st_size)
+    for record in largest.read_text(encoding="utf-8").split("\n\n"):
         name = re.search(r"^Package: (.*)", record, re.M)
         text = re.search(r"^Description(?:-en)?: (.*(?:\n .*)*)", record, re.M)
         if name is None or text is None or _PARTS.search(name[1]):

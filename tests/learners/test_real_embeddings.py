@@ -67,6 +67,8 @@ def test_descriptions_of_packages_come_from_the_lists_of_apt(
         + record.format("one-dev", "tool that reads the tables of others (files)", words)
         + record.format("two", "short", words)
     )
+    updates = record.format("three", "tool that mends the tables of others", words)
+    (tmp_path / "debian-security_main_i18n_Translation-en").write_text(updates)
     monkeypatch.setenv("KINSTREAM_DATA", str(tmp_path))
     found = corpora.texts("packages")
     assert list(found) == ["tool that reads the tables of others"]
