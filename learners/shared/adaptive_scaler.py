@@ -124,8 +124,11 @@ class Following(Scaler):
         known = known if self._full else 1 << (known.bit_length() - 1) if known else 0
         if known < FEW or len(self._kept) < known:
             return np.asarray(np.isfinite(X).all(axis=1))
+        first = self._near is None
         if self._near is None or self._near[0] != known:
             self._near = known, *scales_of(self._kept[:known])
+        if first:
+            self.beyond = self._kept[:known][~within(self._kept[:known], *self._near[1:])]
         return within(X, *self._near[1:])
 
     def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:

@@ -233,7 +233,11 @@ W = TypeVar("W", bound=Watcher)
 
 
 def watched(
-    learner: W, watch: Callable[[W, slice, Outcomes], int], events: Numbers | None, outcomes: Outcomes
+    learner: W,
+    watch: Callable[[W, slice, Outcomes], int],
+    events: Numbers | None,
+    outcomes: Outcomes,
+    refused: Callable[[], NDArray[np.bool_]],
 ) -> tuple[int, Outcomes | None]:
     """Score the constraints of the warm-up, all rows of an event by the statistics from before it.
 
@@ -242,14 +246,30 @@ def watched(
     watch : makes a learner score some rows, and returns how many belong to its warm-up.
     events : of `shared`.
     outcomes : of the block.
+    refused : afterwards, the rows (m,) of which it became clear that they are out of reach.
 
     Returns
     -------
     int, Outcomes or None
         The first row to learn from; and, if the warm-up ends within an event, the verdicts of its rows from there on.
     """
+    if learner._warm:
+        return 0, None
+    start, late = _watched(learner, watch, events, outcomes)
+    rows = np.flatnonzero(refused()[:start] & ~outcomes.rejected[:start])
+    if len(rows):
+        blank = Outcomes.blank(len(rows))
+        blank.rejected[:] = True
+        for name in Outcomes.__dataclass_fields__:
+            getattr(outcomes, name)[rows] = getattr(blank, name)
+    return start, late
+
+
+def _watched(
+    learner: W, watch: Callable[[W, slice, Outcomes], int], events: Numbers | None, outcomes: Outcomes
+) -> tuple[int, Outcomes | None]:
     m = len(outcomes)
-    if events is None or learner._warm:
+    if events is None:
         return watch(learner, slice(0, m), outcomes), None
     ends, t = ends_of(events), 0
     while t < m and not learner._warm:

@@ -92,6 +92,16 @@ class Buffer:
         self._constraints += 1
         return new
 
+    @property
+    def tells(self) -> bool:
+        """Whether it can tell which vectors are out of reach."""
+        return self._scales is not None
+
+    def beyond(self) -> Features:
+        """(k, D) the vectors that it holds and that are out of reach."""
+        rows = self._vectors()
+        return rows[~self.within(rows)]
+
     def within(self, X: Features) -> NDArray[np.bool_]:
         """(n,) vectors (n, D) that are within reach, as far as it can be told yet."""
         if self._scales is None:
@@ -179,6 +189,14 @@ def cut(X: Features) -> Features:
         low, high = middle - most, middle + most
     far = ((low > X) | (high < X)) & (scale > 0.0)
     return np.where(far, np.clip(X, low, high), X) if far.any() else X
+
+
+def holding(vectors: Rows, index: NDArray[np.int32], beyond: Features) -> Flags:
+    """(m,) constraints (m, k) of vectors (n, d) that hold one of some others."""
+    if not len(beyond):
+        return np.zeros(len(index), np.bool_)
+    rows = (vectors[:, None, :] == beyond).all(axis=2).any(axis=1)
+    return np.asarray(rows[index].any(axis=1))
 
 
 def temper(kept: Features, sums: Features) -> None:

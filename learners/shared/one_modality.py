@@ -463,7 +463,7 @@ class SingleModal(ABC):
         def watch(learner: SingleModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(vectors, index[rows], signs[rows], found)
 
-        return watched(self, watch, events, outcomes)
+        return watched(self, watch, events, outcomes, lambda: self._scaler.refused(vectors, index))
 
     @property
     def _warm(self) -> bool:

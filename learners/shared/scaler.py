@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.shared.first_vectors import Buffer, within
+from kinstream.learners.shared.first_vectors import Buffer, holding, within
 from kinstream.learners.shared.validation import one_of, whole
 from kinstream.streams.records.values import SCALERS
 
@@ -50,6 +50,11 @@ class Scaler:
         """
         return True
 
+    def refused(self, vectors: Rows, index: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """(m,) constraints (m, k) of vectors (n, d) that hold one of which it became clear that it is out of reach."""
+        beyond, self.beyond = self.beyond, Scaler.beyond
+        return holding(vectors, index, beyond)
+
     def within(self, X: Rows) -> NDArray[np.bool_]:
         """(n,) which raw features (n, d) are within reach of the statistics, once these are final."""
         return np.ones(len(X), np.bool_)
@@ -58,6 +63,8 @@ class Scaler:
         """Scale (n, d) raw features; the input is never changed."""
         return X
 
+    #: Vectors (k, d) that were observed before it could be told that they are out of reach, until `refused`.
+    beyond: Features = np.empty((0, 0))
     #: Whether `renew` must be called before more is learned.
     due = False
     #: How often the statistics were replaced after they were final.
@@ -127,8 +134,10 @@ class _Frozen(Scaler, ABC):
         self._statistics: tuple[Features, Features] | None = None
 
     def observe(self, rows: Features) -> bool:
-        held = len(self._buffer)
+        held, told = len(self._buffer), self._buffer.tells
         new = self._buffer.observe(rows)
+        if self._buffer.tells and not told:
+            self.beyond = self._buffer.beyond()
         for row in new:
             if self._buffer.within(row[None])[0]:
                 self._rows += 1

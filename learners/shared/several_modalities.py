@@ -439,7 +439,11 @@ class MultiModal(ABC):
         def watch(learner: MultiModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(parts, index[rows], found)
 
-        return watched(self, watch, events, outcomes)
+        def refused() -> NDArray[np.bool_]:
+            each = [one.refused(part, index) for one, part in zip(self._scalers, parts, strict=True)]
+            return np.asarray(np.any(each, axis=0))
+
+        return watched(self, watch, events, outcomes, refused)
 
     def _twin(self) -> Self:
         """A copy of this learner whose warm-up continues independently; `_prepare` makes a model of its own."""

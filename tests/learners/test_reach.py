@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
+from benchmarks.blocks import constraint_block
 from kinstream.learners.drift import Drift
 from kinstream.learners.kernels.ensembles.windows import is_even
 from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.mixture.views import OneScale
+from kinstream.learners.registry import create
 from kinstream.learners.shared.adaptive_scaler import Following
 from kinstream.learners.shared.first_vectors import scales_of, tempered, within
 from kinstream.learners.shared.scaler import MinMax, Scaler, ZScore
@@ -164,6 +167,25 @@ def test_what_is_refused_in_the_warm_up_is_counted() -> None:
     x[[30, 50]] = 1e12
     model = Mixture(warm_up=100)
     assert np.flatnonzero(model.learn_triplets(x, near, far).rejected).tolist() == [30, 50]
+
+
+@pytest.mark.parametrize("name", ["mixture", "opml", "opml zscore", "lomdml zscore"])
+@pytest.mark.parametrize("several", [False, True], ids=["each its own event", "events"])
+def test_one_among_the_first_vectors_is_counted_once_it_can_be_told(name: str, several: bool) -> None:
+    draw = np.random.default_rng(8)
+    x, near, far = draw.normal(size=(3, 60, 4)).astype(np.float32)
+    far[1] = 1e12
+    kind, *scaler = name.split()
+    tables = {"a": np.concatenate([x, near, far])}
+    if kind == "lomdml":
+        tables["b"] = draw.normal(size=(180, 3)).astype(np.float32)
+    block = constraint_block(tables, np.arange(180, dtype=np.int32).reshape(3, 60).T)
+    if several:
+        block = replace(block, events=np.arange(60, dtype=np.int32) // 4 + 1)
+    settings = {"scaler": scaler[0]} if scaler else {}
+    found = create(kind, **settings).learn(block)
+    assert np.flatnonzero(found.rejected).tolist() == [1]
+    assert (found.mistake[1], found.loss[1], found.utilised[1]) == (-1, 0.0, False)
 
 
 def test_a_warm_up_goes_on_from_its_state() -> None:
