@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kinstream.cli.produce.clicks import clicks
 from kinstream.cli.produce.items import items
 from kinstream.cli.produce.labelled import labelled
-from kinstream.cli.produce.relations import relations
+from kinstream.cli.produce.mapped import clicks, relations
 from kinstream.cli.produce.simulated import simulated_clicks
 
 

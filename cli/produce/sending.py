@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -68,16 +68,21 @@ _CSV = (
     click.option("--delimiter", help="Delimiter of a CSV file. [default: a comma; a tab for .tsv]"),
     click.option("--no-header", is_flag=True, help="The CSV file has no header: columns are f0, f1, ..."),
 )
-_TIMES = click.option(
-    "--times",
-    type=click.Choice(["auto", "milliseconds", "seconds", "iso"]),
-    default="auto",
-    show_default=True,
-    help="Form of the times. auto: ISO 8601, or the unit in which a number is of the years 1990 to 2099.",
+_FIELD = click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Column of a field, or a path such as clicks[*].item; of names and vectors COL,COL, where * and ? match.",
 )
-_COLUMN = click.option(
-    "--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="Column of a field."
+_TRY = click.option(
+    "--try",
+    "tried",
+    is_flag=True,
+    help="Send nothing: print the first events, refusals and counts of the rows.",
 )
+#: Rows whose events are printed when a file is tried.
+TRIED: Final = 10
 
 
 def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -95,8 +100,8 @@ space_option = _all(_SPACE)
 #: Options of every kind of load: pace, progress, identity, summary.
 load_options = _all(*_LOAD)
 csv_options = _all(*_CSV)
-times_option = _all(_TIMES)
-column_option = _all(_COLUMN)
+field_option = _all(_FIELD)
+try_option = _all(_TRY)
 
 
 def by_modality(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
@@ -124,8 +129,8 @@ def names(text: str) -> list[str]:
     return [column.strip() for column in text.split(",")]
 
 
-def by_field(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of each field, of `--column` options such as `item=sku`.
+def by_field(texts: Sequence[str]) -> dict[str, str]:
+    """What each field is read from, of `--field` options such as `item=sku`.
 
     Raises
     ------
@@ -133,12 +138,12 @@ def by_field(texts: Sequence[str]) -> dict[str, list[str]]:
     """
     from kinstream.streams.errors import SettingsError
 
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
     for text in texts:
         field, _, columns = text.partition("=")
         if not field or not columns or field in found:
-            raise SettingsError(f"--column takes FIELD=COLUMN, each field once, not {text!r}")
-        found[field] = names(columns)
+            raise SettingsError(f"--field takes FIELD=COLUMN, each field once, not {text!r}")
+        found[field] = columns
     return found
 
 

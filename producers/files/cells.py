@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kinstream.producers.files.numbers import Where
-from kinstream.producers.files.tables import TableFile
-from kinstream.producers.files.text import name_of, timely
+import orjson
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_FLAGS: Final = {"true": True, "1": True, "+1": True, "false": False, "0": False, "-1": False}
+from kinstream.producers.files.tables import TableFile
+from kinstream.producers.files.text import timely
+
 #: Separator of a name from several columns.
 JOINT: Final = "/"
+#: Separator of the parts of a list that is written as text.
+SEPARATOR: Final = "|"
 
 
 class CellFile(Protocol):
@@ -72,64 +71,23 @@ def is_missing(value: Any) -> bool:
     return value is None or value == ""
 
 
-def joined(values: Sequence[Any], columns: Sequence[str], place: str, row: int, *, typed: bool) -> str:
-    """A name from one column, or from several, joined by `JOINT`; `typed` as of `name_of`."""
-    return JOINT.join(
-        name_of(value, Where(place, column), row, typed=typed)
-        for value, column in zip(values, columns, strict=True)
-    )
-
-
-def whole(value: Any, where: Where, row: int) -> int:
-    """A cell as a whole number.
+def sequence(value: Any) -> Any:
+    """Text of a cell as a list: JSON, or its parts between `SEPARATOR`, None for empty ones. Other values as they are.
 
     Raises
     ------
-    SourceError : it is not one.
+    ValueError : it begins as JSON and is none.
+
+    Examples
+    --------
+    >>> sequence("a|b"), sequence('["a"]'), sequence("3|"), sequence(None)
+    (['a', 'b'], ['a'], ['3', None], None)
     """
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if is_missing(value):
-        raise where.error(row, "the value is missing")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise where.error(row, f"{value!r} is not a whole number")
-    return value
-
-
-def flag(value: Any, where: Where, row: int) -> bool:
-    """A cell as true (true, 1, +1) or false (false, 0, -1).
-
-    Raises
-    ------
-    SourceError : it is neither.
-    """
-    if is_missing(value):
-        raise where.error(row, "the value is missing")
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip().lower()
-    if text not in _FLAGS:
-        raise where.error(row, f"{value!r} is neither true (1, +1) nor false (0, -1)")
-    return _FLAGS[text]
-
-
-def sequence(value: Any, separator: str, where: Where, row: int) -> list[Any]:
-    """A cell as a list: a list column, JSON, or text with separators. An empty cell is an empty list.
-
-    Raises
-    ------
-    SourceError : it is not one.
-    """
-    if is_missing(value):
-        return []
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if not isinstance(value, str):
-        return [value]
+    if type(value) is not str:
+        return value
     if not value.lstrip().startswith("["):
-        return [part.strip() for part in value.split(separator)]
+        return [part.strip() or None for part in value.split(SEPARATOR)]
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise where.error(row, f"not a JSON list: {error}") from error
-    return list(found)
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not a JSON list: {error.msg} at character {error.pos}") from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kinstream.streams.errors import SourceError
+from kinstream.streams.errors import BadRecord, Reason, SourceError
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 
 
@@ -29,6 +29,10 @@ class RowError(SourceError):
         self.place = place
         self.row = row
         self.fault = fault
+
+    def as_record(self) -> BadRecord:
+        """The refusal of the row, as of a record of a source."""
+        return BadRecord(Reason.BAD_SHAPE, self.fault.removeprefix(", ").removeprefix(": "))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class ItemRows:
             seen.add(name)
         return len(self)
 
-    def record(self, space: str, load: LoadPosition, time_ms: int) -> ItemBlock:
+    def record(self, space: str, load: LoadPosition | None, time_ms: int) -> ItemBlock:
         """Their block. Its time is the newest of its rows."""
         kept = ~self.deleted
         tables = tuple(

@@ -4,52 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from kinstream.producers.files.bookkeeping import bookkeeping
-from kinstream.producers.files.cells import JOINT, flag
+from kinstream.producers.files.cells import JOINT
 from kinstream.producers.files.columns import matching, no_features
 from kinstream.producers.files.numbers import RowError, Where, numbers
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
 from kinstream.producers.files.text import names, timely
-from kinstream.producers.files.times import Times
 from kinstream.producers.items.categories import Category, OneHot, category_values
 from kinstream.producers.items.rows import ItemRows
 from kinstream.producers.loads.record_rows import RecordLayout
-from kinstream.streams.errors import SourceError
+from kinstream.producers.sources.file_fields import check_fields, columns_of, needed
+from kinstream.producers.sources.values.convert import set_flag, time_ms
+from kinstream.streams.errors import BadRecord, SettingsError, SourceError
 from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
 from kinstream.streams.records.values import DEFAULT_MODALITY, Table
-
-ID_NAMES: Final = ("id", "ids", "item", "item_id")
-
-
-@dataclass(frozen=True, slots=True)
-class ItemColumns:
-    """The roles of the columns of a catalogue.
-
-    Parameters
-    ----------
-    ids : columns of an item's name, joined by "/"; None for a column named id, ids, item or item_id.
-    features : modality -> columns of numbers, which may hold * and ?; None for all remaining ones.
-    categories : modality -> categories, whose features follow the numbers.
-    deleted : column whose true rows are tombstones, or None.
-    time : column of the time of a row, or None for the time of sending.
-    times : form of the times, see `kinstream.producers.files.times`.
-    """
-
-    ids: tuple[str, ...] | None = None
-    features: Mapping[str, Sequence[str]] | None = None
-    categories: Mapping[str, Sequence[Category]] = field(default_factory=dict)
-    deleted: str | None = None
-    time: str | None = None
-    times: str = "auto"
 
 
 class ItemSource:
@@ -57,22 +33,37 @@ class ItemSource:
 
     This gives the vocabulary of one-hot categories: all values of the file.
 
+    Parameters
+    ----------
+    given : the fields of items -> their columns, COL,COL: `id`, whose columns are joined by "/"; `vector`, or
+        `vector.MODALITY`, columns of numbers, which may hold * and ?, by default all remaining ones; `deleted`, whose
+        true rows are tombstones; `time`, by default that of sending.
+    categories : modality -> categories, whose features follow the numbers.
+    faults : takes the errors of rows that cannot be used, which are left out; None raises the first.
+
     Raises
     ------
+    SettingsError : a field is not known, or takes one column only.
     SourceError : a row cannot be used, a column is missing, or an item has no features.
     """
 
-    def __init__(self, file: TableFile, columns: ItemColumns) -> None:
+    def __init__(
+        self,
+        file: TableFile,
+        given: Mapping[str, str] | None = None,
+        categories: Mapping[str, Sequence[Category]] | None = None,
+        faults: list[RowError] | None = None,
+    ) -> None:
         self._file = file
         self._place = str(file.path)
-        self._columns = columns
-        self._times = Times(columns.times)
-        self._ids = columns.ids or (self._guessed_id(),)
+        self._given = given or {}
+        self._faults = faults
+        check_fields("items", self._given)
+        self._ids = self._columns("id") or (needed(self._place, file.names, "items", "id"),)
+        self._deleted_by, self._timed_by = self._column("deleted"), self._column("time")
         self._left_out: tuple[str, ...] = ()
-        self._features, self._categories = self._modalities()
-        named = [*self._ids, *filter(None, (columns.deleted, columns.time))]
-        for name in named:
-            matching(self._place, file.names, [name])
+        self._features, self._categories = self._modalities(categories or {})
+        named = [*self._ids, *filter(None, (self._deleted_by, self._timed_by))]
         numbers = [name for found in self._features.values() for name in found]
         listed = [category.column for found in self._categories.values() for category in found]
         self._read = list(dict.fromkeys([*named, *numbers, *listed]))
@@ -81,12 +72,12 @@ class ItemSource:
         self._longest = (0, 0)
         with lines_of(file):
             for part in file.parts(self._read, 0):
-                found = self._rows(part, rows, learn=True)
-                names = found.sizes()
-                longest = int(names.argmax())
-                self._longest = max(self._longest, (int(names[longest]), rows + longest))
-                rows += len(found)
-                deleted += int(found.deleted.sum())
+                for begin, found in self._good(part, rows):
+                    names = found.sizes()
+                    longest = int(names.argmax())
+                    self._longest = max(self._longest, (int(names[longest]), begin + longest))
+                    deleted += int(found.deleted.sum())
+                rows += part.num_rows
         if not rows:
             raise SourceError(f"{self._place}: there are no rows")
         sizes = self._sizes() if deleted < rows else ()
@@ -103,26 +94,34 @@ class ItemSource:
         self._row = 0
         self._parts: Iterator[pa.RecordBatch] | None = None
 
-    def _guessed_id(self) -> str:
-        likely = [name for name in self._file.names if name.strip().lower() in ID_NAMES]
-        if len(likely) == 1:
-            return likely[0]
-        found = "no column is" if not likely else f"several columns are ({', '.join(likely)})"
-        raise SourceError(
-            f"{self._place}: {found} called one of {', '.join(ID_NAMES)}; choose the column with --ids for the "
-            f"item name: {', '.join(self._file.names)}"
-        )
+    def _columns(self, name: str) -> tuple[str, ...]:
+        """The columns that the user gives to a field."""
+        if name not in self._given:
+            return ()
+        return columns_of(self._place, self._file.names, self._given[name])
 
-    def _modalities(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[Category, ...]]]:
+    def _column(self, name: str) -> str | None:
+        """The one column that the user gives to a field."""
+        found = self._columns(name)
+        if len(found) > 1:
+            raise SettingsError(f"--field: {name} takes one column, not {', '.join(found)}")
+        return found[0] if found else None
+
+    def _modalities(
+        self, wanted: Mapping[str, Sequence[Category]]
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[Category, ...]]]:
         """Columns of numbers and categories of each modality, in the order of the options."""
-        wanted, place = self._columns, self._place
-        categories = {name: tuple(found) for name, found in wanted.categories.items()}
+        place = self._place
+        categories = {name: tuple(found) for name, found in wanted.items()}
         listed = {category.column for found in categories.values() for category in found}
         matching(place, self._file.names, sorted(listed))
-        if wanted.features is not None:
-            features = {m: matching(place, self._file.names, names) for m, names in wanted.features.items()}
-        else:
-            taken = {*self._ids, *listed, wanted.deleted, wanted.time}
+        features = {
+            name.partition(".")[2] or DEFAULT_MODALITY: columns_of(place, self._file.names, text)
+            for name, text in self._given.items()
+            if name.partition(".")[0] == "vector"
+        }
+        if not features:
+            taken = {*self._ids, *listed, self._deleted_by, self._timed_by}
             self._left_out = tuple(name for name in bookkeeping(self._file) if name not in taken)
             rest = tuple(name for name in self._file.usable if name not in {*taken, *self._left_out})
             features = {DEFAULT_MODALITY: rest} if rest else {}
@@ -143,15 +142,14 @@ class ItemSource:
         return tuple(sizes)
 
     def _digest(self, hot: Sequence[OneHot]) -> str:
-        wanted = self._columns
         described = {
             "reading": self._file.reading,
             "ids": self._ids,
             "features": self._features,
             "categories": {m: [c.described for c in found] for m, found in self._categories.items()},
             "vocabulary": [category.vocabulary for category in hot],
-            "deleted": wanted.deleted,
-            "time": [wanted.time, wanted.times],
+            "deleted": self._deleted_by,
+            "time": self._timed_by,
         }
         text = f"{file_digest(self._file.path)} {json.dumps(described, sort_keys=True)}"
         return hashlib.sha256(text.encode()).hexdigest()
@@ -179,9 +177,29 @@ class ItemSource:
         part = next(self._parts, None)
         if part is None:
             return None
-        rows = self._rows(part, self._row, learn=False)
+        rows = self._rows(self._without_faults(part, self._row), self._row, learn=False)
         self._row += part.num_rows
         return rows
+
+    def _good(self, part: pa.RecordBatch, first: int) -> Iterator[tuple[int, ItemRows]]:
+        """The rows of a part, and the number of the first; without those that are wrong, if these are taken."""
+        try:
+            yield first, self._rows(part, first, learn=True)
+        except RowError as error:
+            if self._faults is None:
+                raise
+            wrong = error.row - first
+            if wrong:
+                yield from self._good(part.slice(0, wrong), first)
+            self._faults.append(error)
+            if wrong + 1 < part.num_rows:
+                yield from self._good(part.slice(wrong + 1), error.row + 1)
+
+    def _without_faults(self, part: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        wrong = {error.row - first for error in self._faults or ()}
+        if not wrong:
+            return part
+        return part.filter(pa.array([row not in wrong for row in range(part.num_rows)]))
 
     def _rows(self, part: pa.RecordBatch, first: int, *, learn: bool) -> ItemRows:
         deleted = self._deleted(part, first)
@@ -257,35 +275,43 @@ class ItemSource:
         return found
 
     def _deleted(self, part: pa.RecordBatch, first: int) -> NDArray[np.bool_]:
-        column = self._columns.deleted
-        if column is None:
+        if self._deleted_by is None:
             return np.zeros(part.num_rows, np.bool_)
-        where = self._where(column, first)
-        values = part.column(column).to_pylist()
-        return np.array(
-            [value not in (None, "") and flag(value, where, row) for row, value in enumerate(values)],
-            np.bool_,
-        )
+        return np.array(self._values(part, first, "deleted", self._deleted_by, set_flag), np.bool_)
 
     def _time(self, part: pa.RecordBatch, first: int) -> NDArray[np.int64] | None:
-        column = self._columns.time
-        if column is None:
+        if self._timed_by is None:
             return None
-        where = self._where(column, first)
-        values = timely(part.column(column)).to_pylist()
-        return np.array(
-            [self._times.milliseconds(value, where, row) for row, value in enumerate(values)], np.int64
-        )
+        return np.array(self._values(part, first, "time", self._timed_by, time_ms), np.int64)
+
+    def _values(
+        self, part: pa.RecordBatch, first: int, name: str, column: str, read: Callable[[Any, str], Any]
+    ) -> list[Any]:
+        """The values of a field, as sources read them."""
+        found = []
+        for row, value in enumerate(timely(part.column(column)).to_pylist()):
+            try:
+                found.append(read(None if value == "" else value, f"{name} ({column})"))
+            except BadRecord as error:
+                raise RowError(self._place, first + row, f": {error.detail}") from None
+        return found
 
     def _where(self, column: str, first: int) -> Where:
         return Where(self._place, column, first)
 
 
-def open_items(name: str, columns: ItemColumns, csv: CsvFormat | None = None) -> ItemSource:
-    """Open a catalogue.
+def open_items(
+    name: str,
+    given: Mapping[str, str] | None = None,
+    categories: Mapping[str, Sequence[Category]] | None = None,
+    csv: CsvFormat | None = None,
+    faults: list[RowError] | None = None,
+) -> ItemSource:
+    """Open a catalogue. The parameters are those of `ItemSource`.
 
     Raises
     ------
+    SettingsError : a field is not known, or takes one column only.
     SourceError : the file cannot be used; names row and column.
     """
-    return ItemSource(open_table(name, csv or CsvFormat()), columns)
+    return ItemSource(open_table(name, csv or CsvFormat()), given, categories, faults)

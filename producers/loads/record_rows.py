@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -83,7 +83,7 @@ class RecordSource(Generic[T, R]):
 
     Parameters
     ----------
-    read : yields each record from a row on, with the row after it.
+    read : yields the records of each row, or of some, from a row on, with the row after them.
     size : upper bound of the bytes that a record takes in a block.
     rows : creates a batch from records and their sizes.
 
@@ -96,7 +96,7 @@ class RecordSource(Generic[T, R]):
         self,
         place: str,
         identity: str,
-        read: Callable[[int], Iterator[tuple[T, int]]],
+        read: Callable[[int], Iterator[tuple[Sequence[T], int]]],
         size: Callable[[T], int],
         rows: Callable[[tuple[T, ...], tuple[int, ...]], R],
         tally: Tally[T],
@@ -108,18 +108,19 @@ class RecordSource(Generic[T, R]):
         self.identity = identity
         self._largest = (0, 0)
         count = begin = 0
-        for record, end in read(0):
-            count += 1
-            tally.add(record, begin)
-            if (found := size(record)) > self._largest[0]:
-                self._largest = (found, begin)
+        for records, end in read(0):
+            for record in records:
+                count += 1
+                tally.add(record, begin)
+                if (found := size(record)) > self._largest[0]:
+                    self._largest = (found, begin)
             begin = end
         if not count:
             raise SourceError(f"{place}: there are no rows")
         self.layout = RecordLayout(tally.modalities, count)
         self.facts = tally.facts
         self._row = 0
-        self._open: Iterator[tuple[T, int]] | None = None
+        self._open: Iterator[tuple[Sequence[T], int]] | None = None
 
     def check_fits(self, room: int) -> None:
         """Refuse a record that takes more than `room` bytes."""
@@ -141,5 +142,5 @@ class RecordSource(Generic[T, R]):
         if not found:
             return None
         self._row = found[-1][1]
-        entries = tuple(record for record, _ in found)
+        entries = tuple(record for records, _ in found for record in records)
         return self._rows(entries, tuple(map(self._size, entries)))

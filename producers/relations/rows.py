@@ -59,3 +59,16 @@ def relation_block(
         source=np.array(source, np.int32),
         load=load,
     )
+
+
+class RelationTally:
+    """Counts relations."""
+
+    modalities: Final = ()
+
+    def __init__(self) -> None:
+        self.facts = {"similar": 0, "dissimilar": 0}
+
+    def add(self, record: Relation, row: int) -> None:
+        """Count a relation."""
+        self.facts["similar" if record.similar else "dissimilar"] += 1

@@ -18,6 +18,7 @@ from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_seg
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import CODEC_VERSION, encode
 from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
@@ -28,9 +29,25 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 from kinstream.streams.topics import partition_of
 
-ALGORITHM: Final = "source/2"
+ALGORITHM: Final = "source/3"
 _MAPPER: Final = "mapper."
 _PACKING: Final = "packing."
+
+
+def source_of(settings: Settings, name: str) -> SourceSettings:
+    """The section `[sources.NAME]`.
+
+    Raises
+    ------
+    SettingsError : there is no such source.
+    """
+    section = settings.sources.get(name)
+    if section is None:
+        raise SettingsError(
+            f"no [sources.{name}] in the settings; there are: {', '.join(settings.sources) or 'none'}"
+            f"{meant([name], settings.sources)}"
+        )
+    return section
 
 
 def source_spec(settings: Settings, name: str) -> AgentSpec:
@@ -40,12 +57,7 @@ def source_spec(settings: Settings, name: str) -> AgentSpec:
     ------
     SettingsError : there is no such source, or its settings do not fit together.
     """
-    section = settings.sources.get(name)
-    if section is None:
-        raise SettingsError(
-            f"no [sources.{name}] in the settings; there are: {', '.join(settings.sources) or 'none'}"
-            f"{meant([name], settings.sources)}"
-        )
+    section = source_of(settings, name)
     try:
         mapper(section)
     except SettingsError as error:

@@ -193,7 +193,7 @@ class ClickLists:
 
     def _ranks(self, record: Incoming, count: int) -> tuple[int, ...]:
         field = self._positions
-        if field is None:
+        if field is None or record.at(field.path) is None:
             return tuple(range(count))
         found = wholes(self._raw(record, field), field.where)
         if len(found) != count:
@@ -246,7 +246,8 @@ class ClickLists:
         )
 
     def _at(self, record: Incoming, name: str, count: int, read: Any, places: list[int]) -> list[Any]:
-        if name not in self._fields or not places:
+        field = self._fields.find(name)
+        if field is None or not places or record.at(field.path) is None:
             return [None] * len(places)
         found = self._beside(record, name, count, read)
         return [found[place] for place in places]

@@ -97,12 +97,13 @@ def format_of(settings: SourceSettings) -> Format:
     return Avro(Registry(settings.registry, settings.registry_username, password, files))
 
 
-def mapper(settings: SourceSettings, format_: Format | None = None) -> Mapper:
-    """The mapper of a partition of a source.
+def mapper(settings: SourceSettings, format_: Format | None = None, *, sending: bool = False) -> Mapper:
+    """The mapper of a partition of a source, or of a file.
 
     Parameters
     ----------
     format_ : parses values, in place of the format of the settings.
+    sending : records without a time have that of sending, -1.
 
     Raises
     ------
@@ -112,7 +113,7 @@ def mapper(settings: SourceSettings, format_: Format | None = None) -> Mapper:
     if settings.preset == "ubi":
         return ubi(settings, format_)
     kind = settings.kind or ""
-    fields = Fields(kind, settings.fields, settings.space, settings.unavailable_value)
+    fields = Fields(kind, settings.fields, settings.space, settings.unavailable_value, sending=sending)
     make: Maker
     match kind:
         case "samples":

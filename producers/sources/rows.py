@@ -20,6 +20,7 @@ from kinstream.producers.sources.values.convert import (
 from kinstream.producers.sources.values.fields import Fields, MappedField
 from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.foreign.names import shown
 from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table, Vectors
 
 #: Bytes of an event beside its vectors, for each row.
@@ -190,6 +191,9 @@ class Relations:
         similar = (
             rows.values(record, fields["similar"], count, flag) if "similar" in fields else [True] * count
         )
+        for one, other in zip(left, right, strict=True):
+            if one == other:
+                raise refused(fields["right"].where, f"{shown(one)} is related to itself")
         none = [None] * count
         source = rows.values(record, fields["source"], count, optional_name) if "source" in fields else none
         return [

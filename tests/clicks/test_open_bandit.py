@@ -14,16 +14,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kinstream.processors.clicks.clicks import RULES
 from kinstream.processors.clicks.counts import FATES
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.items.categories import Hashed, OneHot
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.loads.phased_load import PhasedLoad
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import Reason
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Action, ClickBlock, Control, ItemBlock, Table
@@ -43,11 +44,7 @@ NOW = 1_575_158_400_000
 HOUR = 3_600_000
 DAY = 24 * HOUR
 USER = [f"user_feature_{n}" for n in range(4)]
-ITEMS = ItemColumns(
-    ("campaign", "item_id"),
-    {"x": ["item_feature_0"]},
-    {"x": [OneHot("item_feature_1"), Hashed("item_feature_2", 16)]},
-)
+GIVEN = {"id": "campaign,item_id", "vector": "item_feature_0"}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,8 @@ def time_ms(row: dict[str, str]) -> int:
 
 
 def item_blocks(folder: Path) -> list[ItemBlock]:
-    load = PhasedLoad("items", [open_items(str(folder / "obd_items.csv"), ITEMS)], SPACE)
+    categories: Any = {"x": [OneHot("item_feature_1"), Hashed("item_feature_2", 16)]}
+    load = PhasedLoad("items", [open_items(str(folder / "obd_items.csv"), GIVEN, categories)], SPACE)
     blocks = list(load.blocks(NOW - 8 * DAY))
     assert all(isinstance(block, ItemBlock) for block in blocks)
     return [block for block in blocks if isinstance(block, ItemBlock)]
@@ -83,9 +81,10 @@ def only(block: ItemBlock, campaign: str) -> ItemBlock:
     return replace(block, ids=tuple(block.ids[n] for n in rows), tables=tables, load=None)
 
 
-def click_blocks(folder: Path, **columns: list[str]) -> Iterator[ClickBlock]:
-    reading = ClickReading({"item": ["campaign", "item_id"], **columns}, first_position=1)
-    load = PhasedLoad("clicks", [open_clicks(str(folder / "obd_clicks.csv.gz"), SPACE, reading)], SPACE)
+def click_blocks(folder: Path, **columns: str) -> Iterator[ClickBlock]:
+    given = {"item": "campaign,item_id", **columns}
+    opened = open_events(str(folder / "obd_clicks.csv.gz"), "clicks", SPACE, given, first_position=1)
+    load = PhasedLoad("clicks", [opened], SPACE)
     for block in load.blocks(NOW):
         assert isinstance(block, ClickBlock)
         yield block
@@ -188,7 +187,7 @@ def test_every_filter_leaves_out_exactly_what_it_should(
     for block in item_blocks(data_folder):
         builder(only(block, "men/"))
     found, constraints = [], 0
-    for clicks in click_blocks(data_folder, user=USER):
+    for clicks in click_blocks(data_folder, user=",".join(USER)):
         outputs = builder(clicks)
         constraints += followed(builder, learner, outputs)
         found += letters(outputs)

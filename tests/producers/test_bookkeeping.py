@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from kinstream.cli.main import cli
 from kinstream.evaluation.experiment.data import of_source
 from kinstream.producers.files.selection import Selection
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.hold_out import held_out_rows, read_all, streamed_rows
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
@@ -115,7 +115,7 @@ def test_columns_that_number_rows_are_no_features(
 
 @pytest.mark.parametrize(("kind", "name", "values"), [one for one in NUMBERING if one[0] == "parquet"])
 def test_nor_are_they_features_of_items(tmp_path: Path, kind: str, name: str, values: Sequence[Any]) -> None:
-    opened = open_items(write(tmp_path, kind, columns_with(name, values)), ItemColumns(ids=("sku",)))
+    opened = open_items(write(tmp_path, kind, columns_with(name, values)), {"id": "sku"})
     assert opened.layout.modalities == (("x", 2),)
     assert opened.facts["left_out"] == [name]
     assert len(list(PhasedLoad("items", [opened], "s").blocks())) == 1

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.clicks.rows import click_block, click_bytes
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
+from kinstream.producers.sources.file_events import open_events
+from kinstream.streams.errors import KinstreamError, SourceError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, ItemClick, Table
 from tests.producers.unpacked import lists_of, plain
@@ -46,8 +46,17 @@ def write(folder: Path, text: str, name: str = "log.csv") -> str:
     return str(folder / name)
 
 
-def sent(name: str, reading: ClickReading | None = None, time_ms: int = 17) -> list[Click]:
-    load = PhasedLoad("clicks", [open_clicks(name, "shop", reading or ClickReading())], "shop")
+NOW = {"time": "@timestamp"}
+
+
+def opened(name: str, given: dict[str, str] | None = None, first: int = 0) -> Any:
+    return open_events(name, "clicks", "shop", given, first_position=first)
+
+
+def sent(
+    name: str, given: dict[str, str] | None = None, time_ms: int = 17, first_position: int = 0
+) -> list[Click]:
+    load = PhasedLoad("clicks", [opened(name, given, first_position)], "shop")
     return [found for block in load.blocks(time_ms) for found in lists_of(block)]
 
 
@@ -98,7 +107,6 @@ def test_a_table_of_one_list_a_row_with_separators(tmp_path: Path) -> None:
         "l2,c|a,,,,1704067260,s1,,q2\n"
     )
     assert same(sent(write(tmp_path, text)), EXPECTED)
-    assert same(sent(write(tmp_path, text.replace("|", ";")), ClickReading(separator=";")), EXPECTED)
 
 
 def test_a_table_of_one_list_a_row_in_json(tmp_path: Path) -> None:
@@ -143,8 +151,7 @@ IMPRESSIONS = (
 
 
 def test_a_table_of_one_impression_a_row(tmp_path: Path) -> None:
-    reading = ClickReading({"item": ["sku"]}, first_position=1)
-    assert same(sent(write(tmp_path, IMPRESSIONS), reading), EXPECTED)
+    assert same(sent(write(tmp_path, IMPRESSIONS), {"item": "sku"}, first_position=1), EXPECTED)
 
 
 def test_without_list_ids_session_and_query_tell_lists_apart(tmp_path: Path) -> None:
@@ -164,7 +171,7 @@ def test_without_list_ids_session_and_query_tell_lists_apart(tmp_path: Path) -> 
 
 def test_the_query_may_be_a_vector(tmp_path: Path) -> None:
     text = "item,clicked,time,q_0,q_1,age\na,1,20240101,0.5,1,9\nb,0,20240101,0.5,1,9\na,0,20240102,2,3,9\n"
-    found = sent(write(tmp_path, text), ClickReading(query_features={"image": ["q_*"], "user": ["age"]}))
+    found = sent(write(tmp_path, text), {"query_vector.image": "q_*", "query_vector.user": "age"})
     assert [c.items for c in found] == [("a", "b"), ("a",)]
     assert [[t.vectors.tolist() for t in c.query_vector] for c in found] == [
         [[[0.5, 1]], [[9]]],
@@ -194,19 +201,19 @@ def test_lists_with_and_without_a_vector_share_a_block(tmp_path: Path) -> None:
     ],
 )
 def test_lists_may_have_the_time_of_sending(tmp_path: Path, name: str, text: str) -> None:
-    found = sent(write(tmp_path, text, name), ClickReading(now=True), time_ms=1234)
+    found = sent(write(tmp_path, text, name), NOW, time_ms=1234)
     assert {c.shown_at_ms for c in found} | {k.time_ms for c in found for k in c.clicks} == {1234}
 
 
 def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
-    opened = open_clicks(write(tmp_path, IMPRESSIONS), "shop", ClickReading({"item": ["sku"]}))
-    assert opened.facts == {
+    found = opened(write(tmp_path, IMPRESSIONS), {"item": "sku"})
+    assert found.facts == {
         "impressions": 5,
         "clicks": 2,
         "lists_without_click": 1,
         "lists_without_query": 0,
     }
-    assert opened.layout.rows == 2
+    assert found.layout.rows == 2
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------
@@ -217,64 +224,70 @@ def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
     [
         (
             "item,clicked,time,session,rank\na,0,20240101,s,0\nb,0,20240101,s,0\n",
-            r"row 2, column 'rank': position 0 appears twice",
+            r"row 2: positions \(impressions\[\*\].rank\): position 0 appears twice",
         ),
         (
             "item,clicked,time,session\na,0,20240101,s\na,0,20240101,s\n",
-            r"row 2, column 'item': item 'a' appears twice",
+            r"row 2: items \(impressions\[\*\].item\): item 'a' appears twice",
         ),
         (
             "item,clicked,time,rank\na,0,20240101,0\nb,0,20240101,-1\n",
-            r"row 2, column 'rank': a position counts from the top",
+            r"row 2: positions \(impressions\[\*\].rank\): a position counts from the top",
         ),
         (
             "item,clicked,time,rank\na,0,20240101,first\n",
-            r"row 1, column 'rank': 'first' is not a whole number",
+            r"row 1: positions \(impressions\[\*\].rank\): 'first' is not a whole number",
         ),
         (
             "item,clicked,time\na,0,20240101\nb,seldom,20240101\n",
-            r"row 2, column 'clicked': 'seldom' is neither",
+            r"row 2: clicked \(impressions\[\*\].clicked\): 'seldom' is neither",
         ),
-        ("item,clicked,time\na,0,20240101\n,0,20240101\n", r"row 2, column 'item': the value is missing"),
+        (
+            "item,clicked,time\na,0,20240101\n,0,20240101\n",
+            r"row 2: items \(impressions\[\*\].item\): is missing",
+        ),
         (
             "item,clicked,time\na,0,-1\n",
-            r"row 1, column 'time': the time '-1' is outside of the years 1990 to 2099",
+            r"row 1: time \(time\): the time '-1' is outside of the years 1990 to 2099",
         ),
-        ("item,clicked,time,dwell_ms\na,1,20240101,-9\n", r"row 1, column 'dwell_ms': a dwell time of -9 ms"),
+        (
+            "item,clicked,time,dwell_ms\na,1,20240101,-9\n",
+            r"row 1: dwell_ms \(impressions\[\*\].dwell_ms\): a dwell time",
+        ),
         (
             "list_id,item,clicked,time\nx,a,0,20240101\ny,a,0,20240101\nx,b,0,20240101\n",
-            r"row 3, column 'list_id': list 'x' continues after other rows",
+            r"row 3: list_id \(list_id\): list 'x' continues after other rows",
         ),
         (
             "items,clicks,time\na|b,c,20240101\n",
-            r"row 1, column 'clicks': a click on 'c', which is not shown",
+            r"row 1: clicks \(clicks\): a click on 'c', which is not shown",
         ),
-        ("items,clicks,time\na|b,a,20240101\n,,20240101\n", r"row 2, column 'items': the list is empty"),
-        ("items,clicks,time\na|b|a,a,20240101\n", r"row 1, column 'items': item 'a' appears twice"),
+        ("items,clicks,time\na|b,a,20240101\n,,20240101\n", r"row 2: items \(items\): is missing"),
+        ("items,clicks,time\na|b|a,a,20240101\n", r"row 1: items \(items\): item 'a' appears twice"),
         (
             "items,clicks,time,positions\na|b,a,20240101,3|3\n",
-            r"row 1, column 'positions': position 3 appears twice",
+            r"row 1: positions \(positions\): position 3 appears twice",
         ),
         (
             "items,clicks,time,positions\na|b,a,20240101,3\n",
-            r"row 1, column 'positions': 1 positions for 2 items",
+            r"row 1: positions \(positions\): 1 values for 2",
         ),
         (
             "items,clicks,time,clicked_at\na|b,a|b,20240101,20240103\n",
-            r"row 1, column 'clicked_at': 1 values for 2 clicks",
+            r"row 1: clicked_at \(clicked_at\): 1 values for 2",
         ),
-        ("items,clicks,time\na,[a,20240101\n", r"row 1, column 'clicks': not a JSON list"),
+        ("items,clicks,time\na,[a,20240101\n", r"row 1: column 'clicks': not a JSON list"),
         (
             'items,clicks,time\na,"[{""id"": 1}]",20240101\n',
-            r"row 1, column 'clicks': a click is an item, or",
+            r"row 1: clicks \(clicks\[\*\].item\): is missing",
         ),
-        ("item,time\na,20240101\n", r"which column is clicked\? Use --column clicked=COLUMN"),
+        ("item,time\na,20240101\n", r"which column is clicked\? Use --field clicked=COLUMN"),
         ("item,clicked,time\n", r"there are no rows"),
     ],
 )
 def test_a_bad_table_is_refused_by_place(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SourceError, match=told) as caught:
-        open_clicks(write(tmp_path, text), "shop")
+        opened(write(tmp_path, text))
     assert "log.csv" in str(caught.value)
 
 
@@ -284,74 +297,68 @@ GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": T}
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"positions": [1, 1]}, r"row 2, column 'positions': position 1 appears twice"),
-        ({"positions": [1, -1]}, r"row 2: positions must be one non-negative rank"),
-        ({"clicks": [{"item": "c"}]}, r"row 2, column 'clicks': a click on 'c', which is not shown"),
-        ({"clicks": [{"item": "a", "time_ms": -2}]}, r"row 2: the time -2 is outside of the years"),
-        ({"clicks": [{"item": "a", "time_ms": -1}]}, r"row 2: a time is negative"),
-        ({"clicks": [{"item": "a", "dwell_ms": -1}]}, r"row 2, column 'dwell_ms': a dwell time of -1 ms"),
-        ({"clicks": "a"}, r"row 2: clicks must be a list"),
-        ({"shown_at_ms": -1}, r"row 2: a time is negative"),
-        ({"shown_at_ms": None}, r"row 2: shown_at_ms must be a whole number"),
-        ({"items": []}, r"row 2: a click record without shown items"),
-        ({"itmes": []}, r"row 2: click: unknown field 'itmes'"),
-        ({"space": "other"}, r"row 2: space 'other', and the load is for 'shop'"),
-        ({"kind": "relation"}, r"row 2: .*"),
-        ({"load": {"load_id": "x", "sequence": 0}}, r"row 2: has a load position"),
-        ({"query_vector": [float("nan"), 1]}, r"row 2: query_vector must be finite"),
+        ({"positions": [1, 1]}, r"row 2: positions \(positions\): position 1 appears twice"),
+        ({"positions": [1, -1]}, r"row 2: positions \(positions\): a position counts"),
+        (
+            {"clicks": [{"item": "c"}]},
+            r"row 2: clicks \(clicks\[\*\].item\): a click on 'c', which is not shown",
+        ),
+        (
+            {"clicks": [{"item": "a", "time_ms": -2}]},
+            r"row 2: clicked_at \(clicks\[\*\].time_ms\): the time -2 is",
+        ),
+        (
+            {"clicks": [{"item": "a", "dwell_ms": -1}]},
+            r"row 2: dwell_ms \(clicks\[\*\].dwell_ms\): a dwell time",
+        ),
+        ({"shown_at_ms": -1}, r"row 2: time \(shown_at_ms\): the time -1 is outside"),
+        ({"shown_at_ms": None}, r"row 2: time \(shown_at_ms\): is missing"),
+        ({"items": []}, r"row 2: items \(items\): nothing was shown"),
+        ({"space": "other"}, r"row 2: space: 'other', and the load is for 'shop'"),
+        ({"query_vector": [float("nan"), 1]}, r"row 2: x \(query_vector\): number 0 is"),
         ({"query_vector": [1]}, r"row 2: a query vector of {'x': 1} numbers, but others have {'x': 2}"),
     ],
 )
 def test_a_bad_line_is_refused_by_place(tmp_path: Path, change: Mapping[str, Any], told: str) -> None:
-    lines = [{**GOOD, "query_vector": [1, 2]}, {**GOOD, **change}]
+    lines = [{**GOOD, "clicks": [{"item": "a", "dwell_ms": 1}], "query_vector": [1, 2]}, {**GOOD, **change}]
     with pytest.raises(SourceError, match=told) as caught:
-        open_clicks(write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl"), "shop")
+        opened(write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl"))
     assert "log.jsonl" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e300", "", "x"])
 def test_a_query_vector_that_is_not_finite_is_refused(tmp_path: Path, value: str) -> None:
-    reading = ClickReading(query_features={"x": ["q"]})
-    with pytest.raises(SourceError, match=r"row 2, column 'q'"):
-        open_clicks(
-            write(tmp_path, f"item,clicked,time,q\na,0,20240101,1\na,0,20240101,{value}\n"), "shop", reading
-        )
+    text = f"item,clicked,time,q,r\na,0,20240101,1,2\na,0,20240101,{value},3\n"
+    with pytest.raises(SourceError, match=r"row 2: x \(q,r\): number 0 is"):
+        opened(write(tmp_path, text), {"query_vector": "q,r"})
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reading", "error", "told"),
+    ("name", "text", "given", "error", "told"),
     [
-        ("log.csv", "item,clicked\na,0\n", ClickReading(), SettingsError, "--shown-at now"),
         (
             "log.csv",
-            "item,clicked,at\na,0,20240101\n",
-            ClickReading({"shown_at": ["at"]}, now=True),
-            SettingsError,
-            "no column shown_at",
-        ),
-        ("log.jsonl", "{}", ClickReading({"item": ["a"]}), SettingsError, "leave --column"),
-        (
-            "log.jsonl",
-            '{"items": ["a"], "clicks": []}',
-            ClickReading(),
+            "item,clicked\na,0\n",
+            {},
             SourceError,
-            "row 1: shown_at_ms is missing",
+            "--field time=@timestamp for the time of sending",
         ),
-        ("log.jsonl", json.dumps(GOOD), ClickReading(now=True), SourceError, "leave out --shown-at now"),
+        ("log.jsonl", '{"items": ["a"], "clicks": []}', {}, SourceError, "which column is time"),
+        ("log.csv", "item,clicked,at\na,0,1\n", {"item": "@key", **NOW}, SourceError, "no column '@key'"),
     ],
 )
 def test_the_time_has_to_be_said(
-    tmp_path: Path, name: str, text: str, reading: ClickReading, error: type[KinstreamError], told: str
+    tmp_path: Path, name: str, text: str, given: dict[str, str], error: type[KinstreamError], told: str
 ) -> None:
     with pytest.raises(error, match=told):
-        open_clicks(write(tmp_path, text, name), "shop", reading)
+        opened(write(tmp_path, text, name), given)
 
 
 def test_a_list_that_fits_into_no_block_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     lines = [GOOD, {**GOOD, "items": [f"item {n}" for n in range(40_000)]}]
     name = write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl")
     with pytest.raises(SourceError, match=r"row 2: \d+ bytes do not fit into a block"):
-        PhasedLoad("clicks", [open_clicks(name, "shop")], "shop")
+        PhasedLoad("clicks", [opened(name)], "shop")
     lines[1]["items"] = lines[1]["items"][:10_000]
     assert len(sent(write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl"))[1].items) == 10_000
 
@@ -382,13 +389,13 @@ def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_pa
     text = "items,clicks,shown_at,address\na|b,b,1704067200,9c1d\na|b,,1704067260,\n"
     name = write(tmp_path, text)
     assert [one.address for one in sent(name)] == [None, None]
-    named = ClickReading({"address": ["address"]})
+    named = {"address": "address"}
     assert [one.address for one in sent(name, named)] == ["9c1d", None]
     lines = [{"items": ["a"], "clicks": [], "shown_at_ms": T, "address": one} for one in ("9c1d", None)]
     name = write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl")
     assert [one.address for one in sent(name)] == ["9c1d", None]
     rows = "item,clicked,time,hash\na,1,20240101,9c1d\n"
-    reading = ClickReading({"address": ["hash"]})
+    reading = {"address": "hash"}
     assert [one.address for one in sent(write(tmp_path, rows), reading)] == ["9c1d"]
 
 

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.files import csv as csv_module
 from kinstream.producers.files import npz as npz_module
 from kinstream.producers.files import parquet as parquet_module
 from kinstream.producers.files.selection import Selection
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled import array_source
 from kinstream.producers.labelled.hold_out import is_held_out
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
@@ -30,7 +29,7 @@ from kinstream.producers.loads import record_rows, sender
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.loads.progress import ProgressFolder
 from kinstream.producers.loads.sender import Load, produce
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock, SampleBlock
@@ -68,21 +67,26 @@ def selection_of_x() -> Selection:
 
 def items_csv(path: Path, make: Callable[..., bytes], rows: int) -> Load[Any]:
     path.with_suffix(".csv").write_bytes(make("note,id,x", [[f"n{n}", f"i{n}", str(n)] for n in range(rows)]))
-    columns = ItemColumns(features={"x": ["x"]})
-    return PhasedLoad("items", [open_items(str(path.with_suffix(".csv")), columns)], "toys", 4, "load")
+    return PhasedLoad(
+        "items", [open_items(str(path.with_suffix(".csv")), {"vector": "x"})], "toys", 4, "load"
+    )
 
 
 def relations_csv(path: Path, make: Callable[..., bytes], rows: int) -> Load[Any]:
     path.with_suffix(".csv").write_bytes(
         make("note,left,right,similar", [[f"n{n}", f"a{n}", f"b{n}", "1"] for n in range(rows)])
     )
-    return PhasedLoad("relations", [open_relations(str(path.with_suffix(".csv")))], "toys", 4, "load")
+    return PhasedLoad(
+        "relations", [open_events(str(path.with_suffix(".csv")), "relations", "toys")], "toys", 4, "load"
+    )
 
 
 def impressions_csv(path: Path, make: Callable[..., bytes], rows: int) -> Load[Any]:
     cells = [[f"n{n}", f"l{n // 3}", f"a{n}", "0", SHOWN] for n in range(rows)]
     path.with_suffix(".csv").write_bytes(make("note,list_id,item,clicked,shown_at", cells))
-    return PhasedLoad("clicks", [open_clicks(str(path.with_suffix(".csv")), "toys")], "toys", 2, "load")
+    return PhasedLoad(
+        "clicks", [open_events(str(path.with_suffix(".csv")), "clicks", "toys")], "toys", 2, "load"
+    )
 
 
 def lists_jsonl(path: Path, make: Callable[..., bytes], rows: int) -> Load[Any]:
@@ -92,7 +96,7 @@ def lists_jsonl(path: Path, make: Callable[..., bytes], rows: int) -> Load[Any]:
     # The first line stands for the header that JSON lines do not have.
     path.with_suffix(".jsonl").write_bytes(make("", objects))
     return PhasedLoad(
-        "clicks", [open_clicks(str(path.with_suffix(".jsonl")), "toys", ClickReading())], "toys", 4, "load"
+        "clicks", [open_events(str(path.with_suffix(".jsonl")), "clicks", "toys")], "toys", 4, "load"
     )
 
 
@@ -115,9 +119,7 @@ def labelled_npz(path: Path, group: int, rows: int) -> Load[Any]:
 def items_parquet(path: Path, group: int, rows: int) -> Load[Any]:
     columns = {"x": [float(n) for n in range(rows)], "id": [f"i{n}" for n in range(rows)]}
     pq.write_table(pa.table(columns), path.with_suffix(".parquet"), row_group_size=group)
-    return PhasedLoad(
-        "items", [open_items(str(path.with_suffix(".parquet")), ItemColumns())], "toys", 4, "load"
-    )
+    return PhasedLoad("items", [open_items(str(path.with_suffix(".parquet")))], "toys", 4, "load")
 
 
 BINARY = (labelled_parquet, labelled_npz, items_parquet)

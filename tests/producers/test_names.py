@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers.clicks.reading import open_clicks
 from kinstream.producers.files.selection import Selection
 from kinstream.producers.items.categories import Hashed, OneHot
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.hold_out import read_all
 from kinstream.producers.labelled.sources import open_source
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.producers.sources.mapping import mapper
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, SourceError
@@ -61,7 +60,7 @@ def npz_file(folder: Path, row: dict[str, Any]) -> str:
 
 
 def item(file: File, folder: Path, value: Any) -> str:
-    opened = open_items(file(folder, {"id": value, "X": 1.5}), ItemColumns())
+    opened = open_items(file(folder, {"id": value, "X": 1.5}))
     (block,) = PhasedLoad("items", [opened], "s").blocks()
     return block.ids[0]  # type: ignore[union-attr, index]
 
@@ -74,20 +73,20 @@ def sample(file: File, folder: Path, value: Any) -> str:
 
 
 def related(file: File, folder: Path, value: Any) -> str:
-    opened = open_relations(file(folder, {"left": value, "right": "other", "similar": 1}))
+    opened = open_events(file(folder, {"left": value, "right": "other", "similar": 1}), "relations", "s")
     (block,) = PhasedLoad("relations", [opened], "s").blocks()
     return block.ids[0]  # type: ignore[union-attr, index]
 
 
 def shown_item(file: File, folder: Path, value: Any) -> str:
     row = {"item": value, "clicked": 0, "shown_at": SHOWN}
-    (block,) = PhasedLoad("clicks", [open_clicks(file(folder, row), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(file(folder, row), "clicks", "s")], "s").blocks()
     return block.ids[0]  # type: ignore[union-attr, index]
 
 
 def user(file: File, folder: Path, value: Any) -> str:
     row = {"item": "a", "clicked": 0, "shown_at": SHOWN, "user": value}
-    (block,) = PhasedLoad("clicks", [open_clicks(file(folder, row), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(file(folder, row), "clicks", "s")], "s").blocks()
     return block.actors[0]  # type: ignore[union-attr]
 
 
@@ -97,7 +96,7 @@ def listed(folder: Path, value: Any) -> str:
     )
     columns = {"items": items, "clicks": [[]], "shown_at": [SHOWN]}
     pq.write_table(pa.table(columns), folder / "rows.parquet")
-    (block,) = PhasedLoad("clicks", [open_clicks(str(folder / "rows.parquet"), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(str(folder / "rows.parquet"), "clicks", "s")], "s").blocks()
     return block.ids[0]  # type: ignore[union-attr, index]
 
 
@@ -105,7 +104,7 @@ def line(folder: Path, value: Any) -> str:
     path = jsonl_file(
         folder, {"items": [value], "clicks": [{"item": value}], "shown_at_ms": SHOWN, "user": value}
     )
-    (block,) = PhasedLoad("clicks", [open_clicks(path, "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(path, "clicks", "s")], "s").blocks()
     assert block.actors == block.ids  # type: ignore[union-attr]
     return block.ids[0]  # type: ignore[union-attr]
 
@@ -126,8 +125,8 @@ def of_source(_: Path, value: Any) -> str:
 
 
 def category(file: File, folder: Path, value: Any) -> str:
-    columns = ItemColumns(categories={"x": [OneHot("kind"), Hashed("kind", 9)]})
-    opened = open_items(file(folder, {"id": "a", "kind": value, "w": 1.5}), columns)
+    categories: Any = {"x": [OneHot("kind"), Hashed("kind", 9)]}
+    opened = open_items(file(folder, {"id": "a", "kind": value, "w": 1.5}), None, categories)
     (found,) = opened.facts["vocabulary"]["kind"]
     return str(found)
 
@@ -195,7 +194,7 @@ TIMES = [date(2026, 5, 1), datetime(2026, 5, 1), datetime(2026, 5, 1, tzinfo=UTC
 def test_times_and_decimals_with_a_point_are_no_names(
     tmp_path: Path, entry: Callable[[Path, Any], str], value: Any
 ) -> None:
-    with pytest.raises(SourceError, match=r"row 1, column '.*': .*no name"):
+    with pytest.raises(SourceError, match=r"row 1[,:] .*no name"):
         entry(tmp_path, value)
 
 
@@ -228,8 +227,8 @@ def test_bytes_that_are_no_utf8_are_no_names(tmp_path: Path, entry: Callable[[Pa
 def test_names_are_missing_in_a_column_of_floats_where_pandas_writes_nan(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"left": [float("nan"), 17.0], "right": ["a", "b"], "similar": [1, 1]}), path)
-    with pytest.raises(SourceError, match="row 1, column 'left': the value is missing"):
-        open_relations(str(path))
+    with pytest.raises(SourceError, match=r"row 1: left \(left\): is missing"):
+        open_events(str(path), "relations", "s")
 
 
 # ---- labels -----------------------------------------------------------------------------------------------------
@@ -325,5 +324,5 @@ def test_labels_and_ids_of_every_byte_order(tmp_path: Path, kind: str) -> None:
     assert found == ([1, 2, 1] if kind[-1] in "248" else ["1", "2", "1"])
     if kind != ">f8":
         np.savez(tmp_path / "items.npz", id=np.array([1, 2, 3]).astype(kind), X=np.ones((3, 2), ">f4"))
-        (block,) = PhasedLoad("items", [open_items(str(tmp_path / "items.npz"), ItemColumns())], "s").blocks()
+        (block,) = PhasedLoad("items", [open_items(str(tmp_path / "items.npz"))], "s").blocks()
         assert block.ids == ("1", "2", "3")  # type: ignore[union-attr]

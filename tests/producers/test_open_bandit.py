@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.items.categories import Hashed, OneHot
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.loads.phased_load import PhasedLoad
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.records.values import ClickBlock
 from tests.producers.unpacked import items_of, lists_of
 
-READING = ClickReading({"item": ["campaign", "item_id"]}, first_position=1)
+ITEM = {"item": "campaign,item_id"}
+
+
+def opened(clicks: Path) -> Any:
+    return open_events(str(clicks), "clicks", "obd", ITEM, first_position=1)
 
 
 @pytest.fixture
@@ -24,7 +29,7 @@ def clicks(data_folder: Path) -> Path:
 
 
 def test_each_impression_is_a_list_with_its_position_and_click(clicks: Path) -> None:
-    load = PhasedLoad("clicks", [open_clicks(str(clicks), "obd", READING)], "obd", 1000)
+    load = PhasedLoad("clicks", [opened(clicks)], "obd", 1000)
     blocks = list(load.blocks())
     found = [click for block in blocks for click in lists_of(block)]
     with gzip.open(clicks, "rt", encoding="utf-8") as stream:
@@ -46,7 +51,7 @@ def test_each_impression_is_a_list_with_its_position_and_click(clicks: Path) -> 
 
 
 def test_a_load_goes_on_in_the_middle_of_the_packed_file(clicks: Path) -> None:
-    load = PhasedLoad("clicks", [open_clicks(str(clicks), "obd", READING)], "obd", 1000)
+    load = PhasedLoad("clicks", [opened(clicks)], "obd", 1000)
     cuts = list(load.cuts())
     rest = list(load.cuts(cuts[30].after))
     assert len(rest) == len(cuts) - 31
@@ -57,15 +62,14 @@ def test_a_load_goes_on_in_the_middle_of_the_packed_file(clicks: Path) -> None:
 
 
 def test_the_catalogue_has_every_item_that_is_shown(data_folder: Path, clicks: Path) -> None:
-    columns = ItemColumns(
-        ("campaign", "item_id"),
-        {"x": ["item_feature_0"]},
-        {"x": [OneHot("item_feature_1"), Hashed("item_feature_2", 16)]},
-    )
-    items = PhasedLoad("items", [open_items(str(data_folder / "obd_items.csv"), columns)], "obd")
+    given = {"id": "campaign,item_id", "vector": "item_feature_0"}
+    categories: Any = {"x": [OneHot("item_feature_1"), Hashed("item_feature_2", 16)]}
+    items = PhasedLoad("items", [open_items(str(data_folder / "obd_items.csv"), given, categories)], "obd")
     catalogue = {name for block in items.blocks() for name in items_of(block)[0]}
-    opened = open_clicks(str(clicks), "obd", READING)
     shown = {
-        name for cut in PhasedLoad("c", [opened], "obd").cuts() for c in cut.rows.entries for name in c.items
+        name
+        for cut in PhasedLoad("c", [opened(clicks)], "obd").cuts()
+        for c in cut.rows.entries
+        for name in c.items
     }
     assert shown <= catalogue

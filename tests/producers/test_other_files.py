@@ -14,18 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.cli.main import cli
-from kinstream.cli.produce.items import _listed
-from kinstream.producers.clicks.reading import open_clicks
 from kinstream.producers.files.selection import Selection
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.hold_out import read_all
 from kinstream.producers.labelled.sources import open_source
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.encodings import not_utf8
 from kinstream.streams.errors import SettingsError, SourceError
 from kinstream.streams.settings import load
@@ -36,9 +32,9 @@ WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32"]
 Opening = Callable[[str], Any]
 OPENINGS: dict[str, Opening] = {
     "labelled": open_source,
-    "items": lambda name: open_items(name, ItemColumns()),
-    "clicks": lambda name: open_clicks(name, "s"),
-    "relations": open_relations,
+    "items": open_items,
+    "clicks": lambda name: open_events(name, "clicks", "s"),
+    "relations": lambda name: open_events(name, "relations", "s"),
 }
 each = pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
 
@@ -87,40 +83,21 @@ def test_other_encodings_are_named(tmp_path: Path, opening: Opening, encoding: s
 
 def test_a_mark_before_utf8_changes_nothing(tmp_path: Path) -> None:
     for name, text in (("rows.csv", TEXT), ("rows.jsonl", LINE)):
-        open_relations(write(tmp_path, name, text.encode("utf-8-sig")))
+        open_events(write(tmp_path, name, text.encode("utf-8-sig")), "relations", "s")
     batch = read_all(open_source(write(tmp_path, "rows.csv", TEXT.encode("utf-8-sig"))))
     assert list(batch.labels) == [3, 4]
-    assert _listed(tmp_path / write(tmp_path, "names.txt", "sku-1\nsku-2\n".encode("utf-8-sig"))) == [
-        "sku-1",
-        "sku-2",
-    ]
 
 
 @pytest.mark.parametrize("encoding", WIDE)
-def test_settings_and_lists_of_names_in_other_encodings(tmp_path: Path, encoding: str) -> None:
+def test_settings_in_other_encodings(tmp_path: Path, encoding: str) -> None:
     told = f"text in {encoding[:6].upper()}; write it in UTF-8"
     with pytest.raises(SettingsError, match=told):
         load(write(tmp_path, "kinstream.toml", "[topics]\npartitions = 3\n".encode(encoding)))
-    with pytest.raises(SourceError, match=told):
-        _listed(Path(write(tmp_path, "names.txt", "sku-1\nsku-2\n".encode(encoding))))
 
 
 def test_settings_may_begin_with_a_mark(tmp_path: Path) -> None:
     text = "[topics]\npartitions = 3\n".encode("utf-8-sig")
     assert load(write(tmp_path, "kinstream.toml", text)).topics.partitions == 3
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", *WIDE])
-def test_records_to_try_in_other_encodings(tmp_path: Path, encoding: str) -> None:
-    config = '[sources.s]\ntopic = "t"\nkind = "relations"\nspace = "s"\nfields = { left = "left", right = "right" }\n'
-    write(tmp_path, "kinstream.toml", config.encode())
-    path = write(tmp_path, "lines.jsonl", LINE.encode(encoding))
-    command = ["--config", str(tmp_path / "kinstream.toml"), "sources", "try", "s", "--file", path]
-    result = CliRunner().invoke(cli, command)
-    if encoding == "utf-8-sig":
-        assert "1 fit" in result.output
-    else:
-        assert f"text in {encoding[:6].upper()}" in str(result.exception) + result.output
 
 
 @given(st.text(max_size=40))
@@ -176,7 +153,7 @@ def test_archives_without_usable_arrays_are_refused(tmp_path: Path, data: bytes)
     with pytest.raises(SourceError, match=r"rows\.npz"):
         open_source(write(tmp_path, "rows.npz", data))
     with pytest.raises(SourceError, match=r"rows\.npz"):
-        open_items(write(tmp_path, "rows.npz", data), ItemColumns(ids=("label",)))
+        open_items(write(tmp_path, "rows.npz", data), {"id": "label"})
 
 
 @given(st.integers(0, len(DAMAGED) - 1), st.binary(min_size=1, max_size=60))

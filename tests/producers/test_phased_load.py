@@ -7,18 +7,18 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
 from kinstream.producers.files import csv as csv_module
 from kinstream.producers.files import npz as npz_module
 from kinstream.producers.files import parquet as parquet_module
 from kinstream.producers.items.categories import Hashed, OneHot
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
@@ -27,10 +27,10 @@ from kinstream.producers.loads.blocks import BEGINNING
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.loads.progress import ProgressFolder
 from kinstream.producers.loads.sender import produce
-from kinstream.producers.relations.reading import open_relations
 from kinstream.producers.simulated import load as simulated_module
 from kinstream.producers.simulated.load import simulated_load, simulator_of
 from kinstream.producers.simulated.settings import Simulation
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock
@@ -62,10 +62,9 @@ def catalogue(folder: Path, kind: str) -> Path:
 
 
 def items(folder: Path, kind: str) -> PhasedLoad:
-    columns = ItemColumns(
-        features={"x": ["w"]}, categories={"x": [OneHot("kind")], "h": [Hashed("kind", 5)]}, deleted="gone"
-    )
-    return PhasedLoad("items", [open_items(str(catalogue(folder, kind)), columns)], "toys", 5)
+    categories: Any = {"x": [OneHot("kind")], "h": [Hashed("kind", 5)]}
+    opened = open_items(str(catalogue(folder, kind)), {"vector": "w", "deleted": "gone"}, categories)
+    return PhasedLoad("items", [opened], "toys", 5)
 
 
 def lists(folder: Path) -> PhasedLoad:
@@ -80,27 +79,27 @@ def lists(folder: Path) -> PhasedLoad:
     ]
     path = folder / "lists.jsonl.gz"
     path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, lines)).encode(), mtime=0))
-    return PhasedLoad("clicks", [open_clicks(str(path), "toys")], "toys", 5)
+    return PhasedLoad("clicks", [open_events(str(path), "clicks", "toys")], "toys", 5)
 
 
 def impressions(folder: Path) -> PhasedLoad:
     rows = [f"s{n},{m},{int(m == 1)},{SHOWN + n}\n" for n in range(ROWS) for m in range(1 + n % 4)]
     path = folder / "impressions.csv"
     path.write_text("session,item,clicked,time\n" + "".join(rows))
-    return PhasedLoad("clicks", [open_clicks(str(path), "toys")], "toys", 5)
+    return PhasedLoad("clicks", [open_events(str(path), "clicks", "toys")], "toys", 5)
 
 
 def now(folder: Path) -> PhasedLoad:
     columns = {"items": [[f"i{n}", "z"] for n in range(ROWS)], "clicks": [["z"]] * ROWS}
     pq.write_table(pa.table(columns), folder / "now.parquet", row_group_size=9)
-    opened = open_clicks(str(folder / "now.parquet"), "toys", ClickReading(now=True))
+    opened = open_events(str(folder / "now.parquet"), "clicks", "toys", {"time": "@timestamp"})
     return PhasedLoad("clicks", [opened], "toys", 5)
 
 
 def relations(folder: Path) -> PhasedLoad:
     path = folder / "relations.csv"
     path.write_text("left,right,similar\n" + "".join(f"{n},{n + 1},{n % 2}\n" for n in range(ROWS)))
-    return PhasedLoad("relations", [open_relations(str(path))], "toys", 5)
+    return PhasedLoad("relations", [open_events(str(path), "relations", "toys")], "toys", 5)
 
 
 def simulated(folder: Path) -> PhasedLoad:
@@ -235,13 +234,13 @@ def test_every_block_stays_under_half_a_mebibyte(tmp_path: Path, monkeypatch: py
     ]
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    load = PhasedLoad("clicks", [open_clicks(str(path), "ß" * 200)], "ß" * 200, load_id="l" * 100)
+    load = PhasedLoad("clicks", [open_events(str(path), "clicks", "ß" * 200)], "ß" * 200, load_id="l" * 100)
     sizes = [len(value) for value in encoded(load)]
     assert len(sizes) > 2
     assert 400 * 1024 < max(sizes) <= 512 * 1024
     rows = "".join(f"{'l' * 2000}{n},{'r' * 2000}{n},1,{'s' * 2000}{n}\n" for n in range(300))
     (tmp_path / "long.csv").write_text("left,right,similar,source\n" + rows)
-    load = PhasedLoad("relations", [open_relations(str(tmp_path / "long.csv"))], "s", 1000)
+    load = PhasedLoad("relations", [open_events(str(tmp_path / "long.csv"), "relations", "s")], "s", 1000)
     sizes = [len(value) for value in encoded(load)]
     assert 500 * 1024 < max(sizes) <= 512 * 1024
 
@@ -269,7 +268,10 @@ def test_a_file_that_changes_is_another_load(tmp_path: Path) -> None:
     assert relations(tmp_path).load_id == before
     (tmp_path / "relations.csv").write_text("left,right,similar\na,b,1\n")
     assert (
-        PhasedLoad("relations", [open_relations(str(tmp_path / "relations.csv"))], "toys").load_id != before
+        PhasedLoad(
+            "relations", [open_events(str(tmp_path / "relations.csv"), "relations", "toys")], "toys"
+        ).load_id
+        != before
     )
 
 

@@ -161,8 +161,8 @@ def sent(cluster: Producer, space: str) -> list[Any]:
 
 def test_items_are_sent_with_their_vocabulary_in_the_summary(embedded: Producer, tmp_path: Path) -> None:
     (tmp_path / "shop.csv").write_text("sku,w,colour,brand,gone\na,1,red,x,0\nb,2,blue,y,0\nc,,,,1\n")
-    options = ["--space", "shop", "--ids", "sku", "--one-hot", "colour", "--hashed", "text=brand:4"]
-    options += ["--delete-column", "gone", "--features", "w"]
+    options = ["--space", "shop", "--field", "id=sku", "--one-hot", "colour", "--hashed", "text=brand:4"]
+    options += ["--field", "deleted=gone", "--field", "vector=w"]
     found = json.loads(run("shop.csv", *options, "--json", command="items"))
     assert (found["rows"], found["items"], found["tombstones"]) == (3, 2, 1)
     assert found["vocabulary"] == {"colour": ["red", "blue"]}
@@ -174,28 +174,17 @@ def test_items_are_sent_with_their_vocabulary_in_the_summary(embedded: Producer,
 
 
 def test_items_are_deleted_by_name(embedded: Producer, tmp_path: Path) -> None:
-    (tmp_path / "gone.txt").write_text("c\nd\n")
-    options = ["--delete", "a", "--delete", "b", "--delete-file", "gone.txt"]
-    run("--space", "shop", *options, command="items")
+    run("--space", "shop", "--delete", "a", "--delete", "b", command="items")
     (block,) = sent(embedded, "shop")
-    assert (block.ids, block.tombstones) == ((), ("a", "b", "c", "d"))
+    assert (block.ids, block.tombstones) == ((), ("a", "b"))
 
 
 def test_clicks_are_sent_with_columns_by_option(embedded: Producer, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(
         "sku,rank,hit,at,who,q1,q2\na,1,0,1700000005,s,1,2\nb,2,1,1700000005,s,1,2\n"
     )
-    options = ["--column", "item=sku", "--column", "clicked=hit", "--column", "shown_at=at"]
-    options += [
-        "--column",
-        "session=who",
-        "--query-features",
-        "q*",
-        "--first-position",
-        "1",
-        "--times",
-        "seconds",
-    ]
+    fields = ("item=sku", "clicked=hit", "time=at", "session=who", "query_vector=q*")
+    options = [word for field in fields for word in ("--field", field)] + ["--first-position", "1"]
     found = json.loads(run("log.csv", "--space", "shop", *options, "--json", command="clicks"))
     assert (found["rows"], found["impressions"], found["clicks"]) == (1, 2, 1)
     (block,) = sent(embedded, "shop")
@@ -206,12 +195,92 @@ def test_clicks_are_sent_with_columns_by_option(embedded: Producer, tmp_path: Pa
 
 def test_relations_are_sent(embedded: Producer, tmp_path: Path) -> None:
     (tmp_path / "judged.jsonl").write_text('{"a": "x", "b": "y", "similar": true}\n')
-    options = ["--column", "left=a", "--column", "right=b", "--json"]
+    options = ["--field", "left=a", "--field", "right=b", "--json"]
     found = json.loads(run("judged.jsonl", "--space", "shop", *options, command="relations"))
     assert (found["similar"], found["dissimilar"]) == (1, 0)
     (block,) = sent(embedded, "shop")
     assert (block.ids, block.similar.tolist()) == (("x", "y"), [True])
     assert block.time_ms[0] > 1_600_000_000_000
+
+
+SOURCE = """
+[sources.judged]
+topic = "judgements"
+kind = "relations"
+space = "shop"
+fields = { left = "of", right = "found[*].id", similar = "found[*].good" }
+when = { kind = "judged" }
+"""
+
+
+def test_a_file_is_sent_by_the_mapping_of_a_source(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "kinstream.toml").write_text(SOURCE)
+    found = [{"id": 1, "good": "yes"}, {"id": "b", "good": -1}]
+    rows = [{"kind": "judged", "of": "a", "found": found}, {"kind": "seen", "of": "a", "found": found}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    options = ["rows.jsonl", "--space", "shop", "--source", "judged"]
+    told = json.loads(run(*options, "--json", command="relations"))
+    assert (told["rows"], told["similar"], told["dissimilar"]) == (2, 1, 1)
+    (block,) = sent(embedded, "shop")
+    assert (block.ids, block.left.tolist(), block.similar.tolist()) == (
+        ("a", "1", "b"),
+        [0, 0],
+        [True, False],
+    )
+    with pytest.raises(SettingsError, match="the source makes relations, not clicks"):
+        run(*options, command="clicks")
+    with pytest.raises(SettingsError, match="leave --field out"):
+        run(*options, "--field", "left=of", command="relations")
+    with pytest.raises(SettingsError, match=r"no \[sources.judge\] in the settings"):
+        run("rows.jsonl", "--space", "shop", "--source", "judge", command="relations")
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "options", "told"),
+    [
+        (
+            "relations",
+            "left,right,similar\na,b,1\nc,c,1\nd,17.0,0\ne,f,0\n",
+            [],
+            ["row 1: Relation", "row 2: refused, bad-shape: right (right): 'c' is related to itself"],
+        ),
+        (
+            "clicks",
+            "item,clicked,time,session\na,0,20240101,s\nb,0,20240101,s\na,1,20240101,s\nc,1,soon,t\nd,1,20240101,u\n",
+            [],
+            ["row 3: refused, bad-shape: items (impressions[*].item): item 'a' appears twice in the list"],
+        ),
+        (
+            "items",
+            "id,w,gone,at\na,1,,20240101\nb,x,,20240101\nc,3,1,20240101\nd,4,,soon\n",
+            ["--field", "deleted=gone", "--field", "time=at", "--field", "vector=w"],
+            [
+                "row 4: refused, bad-shape: time (at): 'soon' is no time",
+                "row 3: ItemBlock",
+                "  tombstones: [c]",
+            ],
+        ),
+    ],
+)
+def test_a_file_is_tried_and_nothing_is_sent(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    text: str,
+    options: list[str],
+    told: list[str],
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "nowhere:1")
+    (tmp_path / "rows.csv").write_text(text)
+    arguments = ["produce", command, str(tmp_path / "rows.csv"), "--space", "s", "--try", *options]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1, result.output
+    for line in told:
+        assert line in result.stdout, result.stdout
+    assert " 2 refused; 2 bad-shape" in result.stdout
+    found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    assert len(found["refused"]) == 2
+    assert found["fit"] + 2 == found["rows"]
 
 
 def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None:
@@ -240,10 +309,9 @@ def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None
         ("items", ["gone.csv"], SourceError, "there is no such file"),
         ("items", ["a.jsonl"], SourceError, "not a file that ends in"),
         ("items", ["a.csv", "--hashed", "brand"], SettingsError, "COLUMN:BUCKETS"),
-        ("items", ["--delete-file", "gone.txt"], SourceError, "gone.txt"),
         ("clicks", ["gone.csv"], SourceError, "there is no such file"),
-        ("clicks", ["a.csv", "--column", "item"], SettingsError, "FIELD=COLUMN"),
-        ("clicks", ["a.csv", "--column", "item=a", "--column", "item=b"], SettingsError, "each field once"),
+        ("clicks", ["a.csv", "--field", "item"], SettingsError, "FIELD=COLUMN"),
+        ("clicks", ["a.csv", "--field", "item=a", "--field", "item=b"], SettingsError, "each field once"),
         ("relations", ["gone.jsonl"], SourceError, "there is no such file"),
         ("relations", ["gone.jsonl", "--rate", "0"], SettingsError, "rate"),
         ("simulated-clicks", ["sklearn:iris", "--noise", "2"], SettingsError, "noise"),

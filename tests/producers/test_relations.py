@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
 from kinstream.streams.records.values import Relation
 from tests.producers.unpacked import relations_of
@@ -27,8 +28,12 @@ def write(folder: Path, text: str, name: str = "judged.csv") -> str:
     return str(folder / name)
 
 
-def sent(name: str, columns: dict[str, list[str]] | None = None, times: str = "auto") -> list[Relation]:
-    load = PhasedLoad("relations", [open_relations(name, columns, times=times)], "shop")
+def opened(name: str, given: dict[str, str] | None = None) -> Any:
+    return open_events(name, "relations", "shop", given)
+
+
+def sent(name: str, given: dict[str, str] | None = None) -> list[Relation]:
+    load = PhasedLoad("relations", [opened(name, given)], "shop")
     return [relation for block in load.blocks(time_ms=17) for relation in relations_of(block)]
 
 
@@ -60,7 +65,7 @@ def test_relations_come_from_parquet(tmp_path: Path) -> None:
         "who": ["ed", None],
     }
     pq.write_table(pa.table(columns), tmp_path / "r.parquet")
-    mapped = {"left": ["a"], "time": ["at"], "source": ["who"]}
+    mapped = {"left": "a", "time": "at", "source": "who"}
     assert sent(str(tmp_path / "r.parquet"), mapped) == EXPECTED
 
 
@@ -75,41 +80,41 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
 
 def test_a_name_may_stand_in_several_columns(tmp_path: Path) -> None:
     name = write(tmp_path, "shop,left,right,similar\nx,a,b,1\n")
-    found = sent(name, {"left": ["shop", "left"], "right": ["shop", "right"]})
+    found = sent(name, {"left": "shop,left", "right": "shop,right"})
     assert (found[0].left, found[0].right) == ("x/a", "x/b")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("left,right,similar\na,b,1\nc,c,1\n", r"row 2, column 'right': 'c' is related to itself"),
-        ("left,right,similar\na,b,maybe\n", r"row 1, column 'similar': 'maybe' is neither true"),
-        ("left,right,similar\na,,1\n", r"row 1, column 'right': the value is missing"),
+        ("left,right,similar\na,b,1\nc,c,1\n", r"row 2: right \(right\): 'c' is related to itself"),
+        ("left,right,similar\na,b,maybe\n", r"row 1: similar \(similar\): 'maybe' is neither true"),
+        ("left,right,similar\na,,1\n", r"row 1: right \(right\): is missing"),
         (
             "left,right,similar,time\na,b,1,-5\n",
-            r"row 1, column 'time': the time '-5' is outside of the years 1990 to 2099",
+            r"row 1: time \(time\): the time '-5' is outside of the years 1990 to 2099",
         ),
-        ("left,right,similar,time\na,b,1,\n", r"row 1, column 'time': the time is missing"),
+        ("left,right,similar,time\na,b,1,\n", r"row 1: time \(time\): is missing"),
         (
             "left,right,similar,time\na,b,1,2024-01-01\na,c,1,17\n",
-            r"row 2, column 'time': the time '17' is outside of the years 1990 to 2099",
+            r"row 2: time \(time\): the time '17' is outside of the years 1990 to 2099",
         ),
         (
             "left,right,similar,time\na,b,1,20240101\na,c,1,soon\n",
-            r"row 2, column 'time': 'soon' is no time such as",
+            r"row 2: time \(time\): 'soon' is no time such as",
         ),
         ("left,right,similar\n", r"there are no rows"),
         (
             "left,right\na,b\n",
-            r"which column is similar\? Use --column similar=COLUMN; there are: left, right",
+            r"which column is similar\? Use --field similar=COLUMN; there are: left, right",
         ),
         ("left,right,similar,sign\na,b,1,1\n", r"similar, sign could all be similar"),
-        (f"left,right,similar\n{'x' * 5000},b,1\n", r"row 1, column 'left': the name is longer than 4096"),
+        (f"left,right,similar\n{'x' * 5000},b,1\n", r"row 1: left \(left\): is longer than 4096"),
     ],
 )
 def test_a_bad_relation_is_refused_by_place(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SourceError, match=told) as caught:
-        open_relations(write(tmp_path, text))
+        opened(write(tmp_path, text))
     assert "judged.csv" in str(caught.value)
 
 
@@ -126,7 +131,7 @@ def test_a_bad_relation_is_refused_by_place(tmp_path: Path, text: str, told: str
 )
 def test_a_bad_line_is_refused_by_place(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SourceError, match=told):
-        open_relations(write(tmp_path, text, "judged.jsonl"))
+        opened(write(tmp_path, text, "judged.jsonl"))
 
 
 def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
@@ -134,25 +139,25 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
     for name in ("r.jsonl.gz", "r.csv.gz"):
         (tmp_path / name).write_bytes(packed[: len(packed) // 2])
         with pytest.raises(SourceError, match=name):
-            open_relations(str(tmp_path / name))
+            opened(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
     ("columns", "error", "told"),
     [
-        ({"who": ["left"]}, SettingsError, "there is no field 'who'; there are: left, right, similar"),
-        ({"similar": ["a", "b"]}, SettingsError, "similar takes one column"),
-        ({"left": ["x"]}, SourceError, "there is no column 'x'"),
+        ({"who": "left"}, SettingsError, "there is no field 'who'; there are: left, right, similar"),
+        ({"similar": "left,right"}, SettingsError, "similar takes one column"),
+        ({"left": "x"}, SourceError, "there is no column 'x'"),
     ],
 )
 def test_a_bad_mapping_is_refused(
-    tmp_path: Path, columns: dict[str, list[str]], error: type[KinstreamError], told: str
+    tmp_path: Path, columns: dict[str, str], error: type[KinstreamError], told: str
 ) -> None:
     with pytest.raises(error, match=told):
-        open_relations(write(tmp_path, "left,right,similar\na,b,1\n"), columns)
+        opened(write(tmp_path, "left,right,similar\na,b,1\n"), columns)
 
 
 @pytest.mark.parametrize("name", ["gone.jsonl", "gone.csv", "r.npz.txt"])
 def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=r"no such file|not a file that ends|neither a file"):
-        open_relations(str(tmp_path / name))
+        opened(str(tmp_path / name))

@@ -15,7 +15,7 @@ from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.loads.blocks import BESIDE_BLOCK_BYTES, MAX_BLOCK_BYTES
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.loads.sender import produce
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import DeliveryError, SourceError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
@@ -37,7 +37,7 @@ def labelled(load_id: str | None = None) -> LabelledLoad:
 def relations(folder: Path) -> PhasedLoad:
     rows = "".join(f"left {n},right {n},1\n" for n in range(ROWS))
     (folder / "rows.csv").write_text("left,right,similar\n" + rows)
-    return PhasedLoad("relations", [open_relations(str(folder / "rows.csv"))], "toys")
+    return PhasedLoad("relations", [open_events(str(folder / "rows.csv"), "relations", "toys")], "toys")
 
 
 @pytest.mark.parametrize("largest", [1_000, 5_000, 100_000])

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinstream.cli.commands.spaces import declaration
-from kinstream.producers.clicks.reading import open_clicks
 from kinstream.producers.files.selection import CsvFormat, Selection
 from kinstream.producers.items.rows import tombstones
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import SettingsError, SourceError
 
 HALF = "\ud83d"
@@ -83,11 +82,11 @@ def test_parquet(tmp_path: Path, listed: bool) -> None:
     if listed:
         items = pa.ListArray.from_arrays(list(range(rows + 1)), names)
         pq.write_table(pa.table({"items": items, "clicks": items, "shown_at": [20240101] * rows}), path)
-        refused(lambda: open_clicks(str(path), space="s"), "t.parquet", "row 9001, column 'items'")
+        refused(lambda: open_events(str(path), "clicks", "s"), "t.parquet", "row 9001, column 'items'")
         return
     pq.write_table(pa.table({"a": [1.0] * rows, "label": names, "id": names}), path)
     refused(lambda: labelled(path), "t.parquet", "row 9001, column 'label'")
-    refused(lambda: open_items(str(path), ItemColumns()), "t.parquet", "row 9001, column 'id'")
+    refused(lambda: open_items(str(path)), "t.parquet", "row 9001, column 'id'")
 
 
 def test_npz(tmp_path: Path) -> None:
@@ -110,14 +109,14 @@ def test_json_lines(tmp_path: Path, bad: bytes) -> None:
     good = b'{"left": "a", "right": "\\ud83d\\ude00", "similar": true, "time_ms": 1}\n'
     path.write_bytes(good + b'{"left": "a", "right": "' + bad + b'", "similar": true, "time_ms": 1}\n')
     where = "row 2" if bad.startswith(b"\xed") else "row 2: right"
-    refused(lambda: open_relations(str(path)), "t.jsonl", where)
+    refused(lambda: open_events(str(path), "relations", "s"), "t.jsonl", where)
 
 
 def test_a_field_of_a_json_line_stands_there_once(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"left": "a", "right": "b", "similar": true, "time_ms": 1, "left": "c"}\n')
     with pytest.raises(SourceError, match="row 1: the field 'left' appears twice"):
-        open_relations(str(path))
+        open_events(str(path), "relations", "s")
 
 
 def test_a_list_that_is_json_in_a_cell(tmp_path: Path) -> None:
@@ -125,7 +124,8 @@ def test_a_list_that_is_json_in_a_cell(tmp_path: Path) -> None:
     path.write_text(
         'items,clicks,shown_at\n"[""a"", ""b""]",[],20240101\n"[""a"", ""\\ud83d""]",[],20240101\n'
     )
-    refused(lambda: open_clicks(str(path), space="s"), "t.csv", "row 2, column 'items'")
+    with pytest.raises(SourceError, match=r"t\.csv: row 2: column 'items': not a JSON list"):
+        open_events(str(path), "clicks", "s")
 
 
 def test_names_of_the_command_line(tmp_path: Path) -> None:

@@ -16,12 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.producers.clicks.reading import ClickReading, open_clicks
-from kinstream.producers.files.numbers import Where
-from kinstream.producers.files.times import FORMS, Times
-from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.items.source import open_items
 from kinstream.producers.loads.phased_load import PhasedLoad
-from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.sources.file_events import open_events
 from kinstream.producers.sources.mapping import mapper
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, SourceError
@@ -54,31 +51,28 @@ def jsonl_file(folder: Path, row: dict[str, Any]) -> str:
 File = Callable[[Path, dict[str, Any]], str]
 
 
-def of_relation(file: File, folder: Path, time: Any, times: str = "auto") -> int:
-    opened = open_relations(
-        file(folder, {"left": "a", "right": "b", "similar": 1, "time": time}), times=times
-    )
+def of_relation(file: File, folder: Path, time: Any) -> int:
+    row = {"left": "a", "right": "b", "similar": 1, "time": time}
+    opened = open_events(file(folder, row), "relations", "s")
     (block,) = PhasedLoad("relations", [opened], "s").blocks()
     return int(block.time_ms[0])  # type: ignore[union-attr, index]
 
 
 def of_item(file: File, folder: Path, time: Any) -> int:
-    opened = open_items(
-        file(folder, {"id": "a", "w": 1, "at": time}), ItemColumns(features={"x": ["w"]}, time="at")
-    )
+    opened = open_items(file(folder, {"id": "a", "w": 1, "at": time}), {"vector": "w", "time": "at"})
     (block,) = PhasedLoad("items", [opened], "s").blocks()
     return int(block.time_ms)  # type: ignore[union-attr]
 
 
 def of_impression(file: File, folder: Path, time: Any) -> int:
     row = {"item": "a", "clicked": 1, "shown_at": "2026-05-01", "clicked_at": time}
-    (block,) = PhasedLoad("clicks", [open_clicks(file(folder, row), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(file(folder, row), "clicks", "s")], "s").blocks()
     return int(block.click_ms[0])  # type: ignore[union-attr]
 
 
 def of_list(file: File, folder: Path, time: Any) -> int:
     row = {"items": '["a"]', "clicks": "[]", "shown_at": time}
-    (block,) = PhasedLoad("clicks", [open_clicks(file(folder, row), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(file(folder, row), "clicks", "s")], "s").blocks()
     return int(block.shown_at_ms[0])  # type: ignore[union-attr, index]
 
 
@@ -139,7 +133,7 @@ NO_TIMES = ("46143", "soon", "1e5", "1989-12-31", "2100-01-01", "58301-01-01", "
 def test_what_is_of_no_taken_year_is_refused(
     tmp_path: Path, entry: Callable[[Path, Any], int], time: Any
 ) -> None:
-    with pytest.raises((SourceError, BadRecord), match=r"(row 1, column|time \(at\))") as caught:
+    with pytest.raises((SourceError, BadRecord), match=r"(time|clicked_at) \(.*\): ") as caught:
         entry(tmp_path, time)
     assert str(time) in str(caught.value)
 
@@ -152,7 +146,7 @@ def test_timestamps_of_parquet_in_every_unit_and_zone(tmp_path: Path, unit: str,
     columns = {"left": ["a"], "right": ["b"], "similar": [1], "time": good}
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(columns), path)
-    (block,) = PhasedLoad("relations", [open_relations(str(path))], "s").blocks()
+    (block,) = PhasedLoad("relations", [open_events(str(path), "relations", "s")], "s").blocks()
     assert block.time_ms.tolist() == [DAY]  # type: ignore[union-attr]
     # Milliseconds or microseconds that were declared as something larger, and a clock that was never set.
     far = {"s": 2**43, "ms": 2**55, "us": 2**61, "ns": 2**62}[unit]
@@ -160,9 +154,9 @@ def test_timestamps_of_parquet_in_every_unit_and_zone(tmp_path: Path, unit: str,
         columns["time"] = pa.array([wrong], pa.timestamp(unit, zone))
         pq.write_table(pa.table(columns), path)
         with pytest.raises(
-            SourceError, match=r"row 1, column 'time': the time .* outside of the years 1990 to 2099"
+            SourceError, match=r"row 1: time \(time\): the time .* outside of the years 1990 to 2099"
         ):
-            open_relations(str(path))
+            open_events(str(path), "relations", "s")
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
@@ -175,37 +169,13 @@ def test_dates_and_lists_of_times_in_parquet(tmp_path: Path, kind: pa.DataType) 
     }
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(columns), path)
-    (block,) = PhasedLoad("clicks", [open_clicks(str(path), "s")], "s").blocks()
+    (block,) = PhasedLoad("clicks", [open_events(str(path), "clicks", "s")], "s").blocks()
     assert block.shown_at_ms.tolist() == [DAY]  # type: ignore[union-attr]
     assert block.click_ms.tolist() == [DAY, DAY + 86_400_000]  # type: ignore[union-attr]
     columns["clicked_at"] = pa.array([[NOON, NOON.replace(year=2200)]], pa.list_(pa.timestamp("ms", "UTC")))
     pq.write_table(pa.table(columns), path)
-    with pytest.raises(SourceError, match="row 1, column 'clicked_at': the time 2200"):
-        open_clicks(str(path), "s")
-
-
-@pytest.mark.parametrize("wrong", [DAY // 1000, DAY * 1000, 20260501, 0])
-@pytest.mark.parametrize("field", ["shown_at_ms", "time_ms"])
-def test_json_lines_of_clicks_are_in_milliseconds(tmp_path: Path, field: str, wrong: int) -> None:
-    times = {"shown_at_ms": DAY, "time_ms": DAY} | {field: wrong}
-    body = {
-        "items": ["a"],
-        "clicks": [{"item": "a", "time_ms": times["time_ms"]}],
-        "shown_at_ms": times["shown_at_ms"],
-    }
-    with pytest.raises(SourceError, match=rf"row 1: the time {wrong} is outside of the years 1990 to 2099"):
-        open_clicks(jsonl_file(tmp_path, body), "s", ClickReading())
-
-
-def test_a_named_form_is_the_only_one(tmp_path: Path) -> None:
-    good = {"milliseconds": DAY, "seconds": DAY // 1000, "iso": "2026-05-01"}
-    for form in FORMS[1:]:
-        for other, time in good.items():
-            if other == form:
-                assert of_relation(csv_file, tmp_path, time, form) == DAY
-            else:
-                with pytest.raises(SourceError, match=r"row 1, column 'time': .*see --times"):
-                    of_relation(csv_file, tmp_path, time, form)
+    with pytest.raises(SourceError, match=r"row 1: clicked_at \(clicked_at\): the time 2200"):
+        open_events(str(path), "clicks", "s")
 
 
 @given(st.integers(EARLIEST, END - 1), st.integers(-23, 23))
@@ -232,6 +202,3 @@ def test_no_value_becomes_a_time_of_another_year(value: Any) -> None:
 def test_no_number_is_too_large_to_be_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="the time"):
         milliseconds(value)
-    for form in FORMS:
-        with pytest.raises(SourceError, match="see --times"):
-            Times(form).milliseconds(value, Where("rows", "time"), 0)

@@ -1,4 +1,4 @@
-"""The recipes of docs/sources.md, walked: settings, records and what `kinstream sources try` prints of them."""
+"""The recipes of docs/sources.md, walked: settings, records and what is printed of them."""
 
 from __future__ import annotations
 
@@ -48,16 +48,8 @@ def _settings(name: str, folder: Path) -> Path:
 
 
 def _try(name: str, folder: Path, records: Path, *more: str) -> str:
-    command = [
-        "--config",
-        str(_settings(name, folder)),
-        "sources",
-        "try",
-        name,
-        "--file",
-        str(records),
-        *more,
-    ]
+    command = ["--config", str(_settings(name, folder)), "produce", "clicks", str(records)]
+    command += ["--space", "shop", "--source", name, "--try", *more]
     return CliRunner().invoke(cli, command, catch_exceptions=False).output
 
 
@@ -72,9 +64,9 @@ def test_programs_get_whole_events(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     records.write_text(RECIPES["clicks"]["jsonl"])
     found = json.loads(_try("clicks", tmp_path, records, "--json"))
-    assert found["records"] == found["fit"] + found["left_out"] + len(found["refused"])
+    assert found["rows"] == found["fit"] + found["left_out"] + len(found["refused"])
     lines = RECIPES["clicks"]["text"].splitlines()
-    shown = [line.split(": ") for line in lines if line.startswith("record ") and "refused" not in line]
+    shown = [line.split(": ") for line in lines if line.startswith("row ") and "refused" not in line]
     assert [[one["place"], one["event"]["record"]] for one in found["events"]] == shown
 
 
@@ -119,17 +111,12 @@ def _framed(schema: Any, body: Any, number: int) -> bytes:
     return out.getvalue()
 
 
-def test_avro_in_confluents_framing_and_in_a_file(tmp_path: Path) -> None:
+def test_avro_in_confluents_framing(tmp_path: Path) -> None:
     schema = fastavro.parse_schema(json.loads(RECIPES["ratings"]["avsc"]))
     records: list[tuple[bytes | None, bytes | None]] = [(None, _framed(schema, one, 7)) for one in RATINGS]
     rows, agent = _run("ratings", tmp_path, [*records, (None, _framed(schema, RATINGS[0], 8))])
     assert rows == [("noir", [0.5, 0.25]), ("western", [0.125, 1.0])]
     assert agent.runners[0].machine.dead == {"unknown-schema": 1}
-    with (tmp_path / "ratings.avro").open("wb") as stream:
-        fastavro.writer(stream, schema, RATINGS)
-    printed = _try("ratings", tmp_path, tmp_path / "ratings.avro")
-    assert "record 2: SampleBlock\n  space: films\n" in printed and "labels: [western]" in printed
-    assert printed.endswith("2 records: 2 fit, 0 left out, 0 refused\n")
 
 
 def test_every_source_of_the_page_is_valid_and_has_an_agent(tmp_path: Path) -> None:
@@ -165,12 +152,12 @@ query_item = "seed"
     rows: list[dict[str, Any]] = [given | {"vector": [0.5, 1.0]}, given | {"seed": "c"}, given, given]
     records = tmp_path / "lists.jsonl"
     records.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["--config", str(tmp_path / "kinstream.toml"), "sources", "try", "shop", "--file", str(records)]
-    for more in ([], ["--quiet"]):
-        told = CliRunner().invoke(cli, [*command, *more])
-        assert told.exit_code == 0
-        assert told.output.splitlines()[-2:] == [
-            "4 records: 4 fit, 0 left out, 0 refused",
-            "lists without query_vector and query_item, of which an adapter learns nothing: 2",
-        ]
+    command = ["--config", str(tmp_path / "kinstream.toml"), "produce", "clicks", str(records)]
+    command += ["--space", "shop", "--source", "shop", "--try"]
+    told = CliRunner().invoke(cli, command)
+    assert told.exit_code == 0
+    assert told.output.splitlines()[-2:] == [
+        "4 rows: 4 fit, 0 left out, 0 refused",
+        "lists without query_vector and query_item, of which an adapter learns nothing: 2",
+    ]
     assert json.loads(CliRunner().invoke(cli, [*command, "--json"]).output)["without_query"] == 2

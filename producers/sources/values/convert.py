@@ -20,8 +20,8 @@ from kinstream.streams.records.values import Vectors
 
 #: Milliseconds far beyond any calendar; and floats from here on are no longer whole numbers one by one.
 END_OF_TIME: Final = 2**53
-_TRUE: Final = ("true", "1", "yes", "t", "y")
-_FALSE: Final = ("false", "0", "no", "f", "n", "")
+_TRUE: Final = ("true", "1", "+1", "yes", "t", "y")
+_FALSE: Final = ("false", "0", "-1", "no", "f", "n", "")
 
 
 def refused(where: str, what: str, reason: Reason = Reason.BAD_SHAPE) -> BadRecord:
@@ -78,8 +78,9 @@ def whole(value: Any, where: str) -> int:
         return value
     if type(value) is float and value.is_integer() and abs(value) < END_OF_TIME:
         return int(value)
-    if type(value) is str and len(value) < 20 and value.removeprefix("-").isdecimal() and value.isascii():
-        return int(value)
+    text = value.strip() if type(value) is str and value.isascii() else ""
+    if text.removeprefix("-").isdecimal() and len(text) < 20:
+        return int(text)
     raise refused(where, "is missing" if value is None else f"{shown(value)} is not a whole number")
 
 
@@ -91,7 +92,7 @@ def wholes(values: list[Any], where: str) -> list[int]:
 
 
 def flag(value: Any, where: str) -> bool:
-    """True or false, also as 1 and 0, or as text.
+    """True or false, also as 1 and 0, as +1 and -1, or as text.
 
     Raises
     ------
@@ -99,6 +100,8 @@ def flag(value: Any, where: str) -> bool:
     """
     if type(value) is bool:
         return value
+    if type(value) is float and value.is_integer():
+        value = int(value)
     text = str(value).strip().lower() if type(value) in (str, int) else None
     if text in _TRUE:
         return True

@@ -62,6 +62,7 @@ class Fields:
     paths : field -> path; of `vector` and `query_vector` also modality -> path.
     space : the space of every record; empty where `fields.space` leads to it.
     unavailable : what the writer has in place of a value that has not changed.
+    sending : records without a time have that of sending, -1.
 
     Raises
     ------
@@ -70,7 +71,13 @@ class Fields:
     """
 
     def __init__(
-        self, kind: str, paths: Mapping[str, Any], space: str, unavailable: str = UNAVAILABLE
+        self,
+        kind: str,
+        paths: Mapping[str, Any],
+        space: str,
+        unavailable: str = UNAVAILABLE,
+        *,
+        sending: bool = False,
     ) -> None:
         needed, optional = FIELDS[kind]
         known = (*needed, *optional, *_SHARED)
@@ -89,6 +96,7 @@ class Fields:
             except BadRecord as error:
                 raise SettingsError(f"space must be valid: {error.detail}") from error
         self._space = space
+        self._sending = sending
         self._placeholder = Placeholder(unavailable)
         self._fields: dict[str, MappedField] = {}
         self.vectors: dict[str, tuple[MappedField, ...]] = {}
@@ -153,7 +161,7 @@ class Fields:
         """
         field = self._fields.get("time")
         if field is None:
-            if record.message.timestamp_ms < 0:
+            if record.message.timestamp_ms < 0 and not self._sending:
                 raise BadRecord(Reason.BAD_SHAPE, "the Kafka record has no time; name one in fields.time")
             return record.message.timestamp_ms
         return not_ahead(time_ms(record.at(field.path), field.where), record.message, field.where)

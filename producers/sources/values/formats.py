@@ -57,8 +57,8 @@ class Json:
         return None
 
 
-class AvroRecord:
-    """One Avro record by itself, as the files hold it: for a mapping that is tried."""
+class Parsed:
+    """A record that another has parsed: a row of a file."""
 
     def __init__(self) -> None:
         self.value: Any = None

@@ -86,6 +86,18 @@ def compile_path(text: str) -> Path:
     return Path(text, root, None in steps, walk(tuple(steps)), tuple(steps))
 
 
+def quoted(name: str) -> str:
+    """The path of a field of that name.
+
+    Examples
+    --------
+    >>> quoted("sku"), quoted("the sku")
+    ('sku', "['the sku']")
+    """
+    found = _STEP.fullmatch(name)
+    return name if found is not None and found["name"] == name else f"['{name}']"
+
+
 def walk(steps: tuple[str | int | None, ...]) -> Get:
     """The function of the steps, from the last to the first."""
     if None in steps:

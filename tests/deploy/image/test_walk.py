@@ -331,7 +331,7 @@ def check_comparison(client: Client, system: Composed, folder: Path) -> None:
         list_id = one["list_id"] or f"ranked-{number}"
         written.append(json.dumps({"list_id": list_id, "items": shown, "clicks": clicks}))
     file = work_file(folder, "lists.jsonl", written)
-    system.run("kinstream", "produce", "clicks", file, "--space", "digits", "--shown-at", "now")
+    system.run("kinstream", "produce", "clicks", file, "--space", "digits", "--field", "time=@timestamp")
     empty = expressions(elsewhere=True)
 
     def all_have_data() -> bool:
@@ -358,7 +358,7 @@ def items(folder: Path) -> list[str]:
     """A catalogue where the command is started."""
     rows = [f"{row}," + ",".join(map(str, x)) for row, x in enumerate(vectors())]
     header = "id," + ",".join(f"f{column}" for column in range(64))
-    return [work_file(folder, "items.csv", [header, *rows]), "--ids", "id"]
+    return [work_file(folder, "items.csv", [header, *rows])]
 
 
 def work_file(folder: Path, name: str, lines: list[str]) -> str:
