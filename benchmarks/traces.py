@@ -18,13 +18,13 @@ from kinstream.learners.agent import learner_spec
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.records.message import Output
 from kinstream.streams.settings import Settings
-from kinstream.streams.traces.context import root_of, share_of
+from kinstream.streams.traces.context import root_of
 from kinstream.streams.traces.exporter import Exporter, otlp
+from kinstream.streams.traces.loads import EVERY
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
 from tests.traces.collector import collecting
 
-SHARE: Final = 0.01
 TRIES: Final = 2
 BLOCKS: Final = 5_000
 D: Final = 64
@@ -39,7 +39,7 @@ def sampled(records: Sequence[Output]) -> list[Output]:
     """The records, with a trace in a share of them."""
     return [
         replace(record, headers=(*record.headers, *root_of("benchmark", number).headers()))
-        if share_of("benchmark", number) < SHARE
+        if number % EVERY == 1
         else record
         for number, record in enumerate(records)
     ]
@@ -106,7 +106,7 @@ def figures(quick: bool) -> list[Figure]:
         off += _rates(False, tries, blocks)
         on += _rates(True, tries, blocks)
     lost = 100.0 * (1.0 - max(on) / max(off))
-    facts = {"off": off, "on": on, "share": SHARE, "blocks": blocks}
+    facts = {"off": off, "on": on, "share": 1 / EVERY, "blocks": blocks}
     rounds = {"off": without, "on": with_traces, "records": STEPS}
     label = f"opml, d = {D}"
     return [

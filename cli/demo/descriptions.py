@@ -167,8 +167,6 @@ gamma = 0.001
             "simulated-clicks",
             {
                 "--lists": 15_000,
-                "--noise": 0.1,
-                "--bias": 1.0,
                 "--seed": seed,
                 "--rate": 1_200,
                 "--block-rows": 64,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kinstream.evaluation.experiment.contenders import Asked
     from kinstream.evaluation.experiment.data import Data
     from kinstream.evaluation.experiment.plan import Contender, Plan
+    from kinstream.producers.files.selection import CsvFormat, Selection
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
@@ -193,7 +194,6 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
-    from kinstream.cli.produce.labelled import reading
     from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.experiment.contenders import of_rows
     from kinstream.evaluation.experiment.data import of_source
@@ -203,7 +203,7 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
-    selection, form = reading(options)
+    selection, form = _reading(options)
     missing = options["missing"]
     selection = replace(selection, keep_missing=missing != "refuse")
     found: list[Data] = []
@@ -296,3 +296,24 @@ def _plan(
         hold_out=options["hold_out"],
         choice=Choice(options["choose_by"] if rows else "mistakes"),
     )
+
+
+def _reading(options: dict[str, Any]) -> tuple[Selection, CsvFormat]:
+    """How files are read.
+
+    Raises
+    ------
+    SettingsError : a modality is named twice, or an option is out of range.
+    """
+    from kinstream.producers.files.selection import CsvFormat, Selection
+    from kinstream.streams.records.values import DEFAULT_MODALITY
+
+    features: dict[str, list[str]] = {}
+    for text in options["features"]:
+        modality, _, columns = text.rpartition("=")
+        name = modality or DEFAULT_MODALITY
+        if name in features:
+            raise SettingsError(f"--features: modality {name!r} is given twice; write its columns as COL,COL")
+        features[name] = [column.strip() for column in columns.split(",")]
+    selection = Selection(features or None, options["label"], options["ids"], options["label_type"])
+    return selection, CsvFormat(options["delimiter"], header=not options["no_header"])

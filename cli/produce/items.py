@@ -11,8 +11,6 @@ import click
 from kinstream.cli.produce.sending import (
     TRIED,
     by_field,
-    csv_format,
-    csv_options,
     field_option,
     load_options,
     names,
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 )
 @click.option("--delete", multiple=True, metavar="ID", help="Delete this item, instead of a FILE.")
 @try_option
-@csv_options
 @load_options
 @click.pass_context
 def items(ctx: click.Context, /, file: str | None, space: str, **options: Any) -> None:
@@ -76,7 +73,7 @@ def items(ctx: click.Context, /, file: str | None, space: str, **options: Any) -
         if file is None:
             opened: Any = tombstones(deletes, time.time_ns() // 1_000_000)
         else:
-            opened = open_items(file, given, categories, csv_format(options))
+            opened = open_items(file, given, categories)
         return PhasedLoad("items", [opened], space, options["block_rows"], options["load_id"])
 
     if not options["tried"]:
@@ -99,8 +96,8 @@ def _tried(
 
     trial = Trial("rows", shown=TRIED, as_json=options["as_json"])
     faults: list[Any] = []
-    opened = open_items(file, given, categories, csv_format(options), faults)
-    tell_left_out(opened.facts.get("left_out", ()))
+    opened = open_items(file, given, categories, faults)
+    tell_left_out(opened.facts.get("left_out", ()), "--field vector=COL,COL")
     for fault in faults:
         trial.refuse(f"row {fault.row + 1}", fault.as_record())
     wrong = {fault.row for fault in faults}

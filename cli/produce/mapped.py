@@ -9,8 +9,6 @@ import click
 from kinstream.cli.produce.sending import (
     TRIED,
     by_field,
-    csv_format,
-    csv_options,
     field_option,
     load_options,
     send,
@@ -37,7 +35,6 @@ _source = click.option(
     "--first-position", default=0, show_default=True, help="The number of the top rank in the file."
 )
 @try_option
-@csv_options
 @load_options
 @click.pass_context
 def clicks(ctx: click.Context, /, **options: Any) -> None:
@@ -64,7 +61,6 @@ def clicks(ctx: click.Context, /, **options: Any) -> None:
 @field_option
 @_source
 @try_option
-@csv_options
 @load_options
 @click.pass_context
 def relations(ctx: click.Context, /, **options: Any) -> None:
@@ -94,7 +90,7 @@ def _produce(ctx: click.Context, kind: str, options: dict[str, Any]) -> None:
             raise SettingsError("--source takes the fields of the settings; leave --field out")
         source = source_of(settings_of(ctx), options["source"]) if options["source"] else None
         first = {"first_position": options["first_position"]} if options.get("first_position") else {}
-        return {"given": given, "source": source, "csv": csv_format(options), **first}
+        return {"given": given, "source": source, **first}
 
     def load() -> PhasedLoad:
         from kinstream.producers.loads.phased_load import PhasedLoad

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from kinstream.producers.files.selection import CsvFormat
     from kinstream.producers.loads.pacing import Pacing
     from kinstream.producers.loads.sender import Load, Sent, Summary
     from kinstream.streams.kafka.cluster import Cluster
@@ -39,23 +38,11 @@ _LOAD = (
         "--load-id", help="Identifier of the load. [default: a digest of the rows, the space and the options]"
     ),
     click.option(
-        "--float16", is_flag=True, help="Round vectors to float16: half the bytes, three decimal digits."
-    ),
-    click.option(
-        "--trace-share",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        show_default=True,
-        metavar="SHARE",
-        help="Share of the blocks that begin a trace, such as 0.01. The same blocks in every run.",
-    ),
-    click.option("--from-start", is_flag=True, help="Send a confirmed load again, as after `spaces reset`."),
-    click.option(
         "--progress-folder",
         type=click.Path(file_okay=False, path_type=Path),
         default=Path(".kinstream/loads"),
         show_default=True,
-        help="Folder with the progress of each load.",
+        help="Folder with the progress of each load. In another one, a confirmed load is sent again.",
     ),
     click.option(
         "--json",
@@ -63,10 +50,6 @@ _LOAD = (
         is_flag=True,
         help="Print the summary as one line of JSON, and no progress bar.",
     ),
-)
-_CSV = (
-    click.option("--delimiter", help="Delimiter of a CSV file. [default: a comma; a tab for .tsv]"),
-    click.option("--no-header", is_flag=True, help="The CSV file has no header: columns are f0, f1, ..."),
 )
 _FIELD = click.option(
     "--field",
@@ -99,29 +82,8 @@ def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 space_option = _all(_SPACE)
 #: Options of every kind of load: pace, progress, identity, summary.
 load_options = _all(*_LOAD)
-csv_options = _all(*_CSV)
 field_option = _all(_FIELD)
 try_option = _all(_TRY)
-
-
-def by_modality(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of each modality, of options such as `image=a,b`.
-
-    Raises
-    ------
-    SettingsError : a modality is named twice.
-    """
-    from kinstream.streams.errors import SettingsError
-    from kinstream.streams.records.values import DEFAULT_MODALITY
-
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        modality, _, columns = text.rpartition("=")
-        name = modality or DEFAULT_MODALITY
-        if name in found:
-            raise SettingsError(f"{option}: modality {name!r} is given twice; write its columns as COL,COL")
-        found[name] = names(columns)
-    return found
 
 
 def names(text: str) -> list[str]:
@@ -147,18 +109,6 @@ def by_field(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def csv_format(options: dict[str, Any]) -> CsvFormat:
-    """How a CSV file is written.
-
-    Raises
-    ------
-    SettingsError : the delimiter is not one character.
-    """
-    from kinstream.producers.files.selection import CsvFormat
-
-    return CsvFormat(options["delimiter"], header=not options["no_header"])
-
-
 def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, Any]) -> None:
     """Send a load and print its summary.
 
@@ -182,10 +132,10 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     rate = Rate(options["rate"])
     cluster = Cluster(settings.kafka)
     emitter = None
-    spans = open_exporter(settings, "kinstream-produce") if options["trace_share"] else None
+    spans = open_exporter(settings, "kinstream-produce")
     try:
         load = make()
-        tell_left_out(load.facts.get("left_out", ()))
+        tell_left_out(load.facts.get("left_out", ()), "--field vector=COL,COL")
         cluster.wait(settings.worker.startup_seconds)
         check_role(cluster, settings, "producer")
         producer = confluent_producer(settings.kafka)
@@ -201,9 +151,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
                 emitter,
                 settings.topic("events"),
                 folder=progress_folder(cluster, settings, options["progress_folder"]),
-                from_start=options["from_start"],
-                float16=options["float16"],
-                traces=LoadTraces(options["trace_share"], spans),
+                traces=LoadTraces(spans),
                 rate=rate,
                 pacing=backlog(cluster, settings, options["max_backlog"]),
                 watch=watch,
@@ -345,7 +293,7 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     if summary.was_complete:
         click.echo(
             f"Load {summary.load_id} was sent and confirmed before; nothing was sent. After a reset of the space, "
-            "send it again with --from-start; to count the same rows twice, use another --load-id."
+            "send it again with another --progress-folder; to count the same rows twice, use another --load-id."
         )
     speed = summary.rows / summary.seconds if summary.seconds else 0.0
     rows = [

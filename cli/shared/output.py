@@ -13,14 +13,11 @@ import click
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
-def tell_left_out(columns: Iterable[str]) -> None:
-    """Say on standard error which columns of a table are no features."""
+def tell_left_out(columns: Iterable[str], option: str | None = "--features COL,COL") -> None:
+    """Say on standard error which columns of a table are no features, and the option that keeps them, if one does."""
+    kept = f" {option} keeps it, with the other features." if option else ""
     for column in columns:
-        click.echo(
-            f"Column {column!r} only numbers or names rows, and is no feature. --features COL,COL keeps it, with the "
-            "other features.",
-            err=True,
-        )
+        click.echo(f"Column {column!r} only numbers or names rows, and is no feature.{kept}", err=True)
 
 
 def tell(fields: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:

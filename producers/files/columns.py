@@ -70,7 +70,11 @@ def choose(
 
 def no_features(place: str, names: Sequence[str], left_out: Sequence[str]) -> SourceError:
     """The error of a table whose columns all have another role."""
-    only = f"; {', '.join(map(repr, left_out))} only numbers rows, --features keeps it" if left_out else ""
+    only = (
+        f"; {', '.join(map(repr, left_out))} only numbers rows: name it as a feature to keep it"
+        if left_out
+        else ""
+    )
     return SourceError(f"{place}: no column is left for the features; there are: {', '.join(names)}{only}")
 
 

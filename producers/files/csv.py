@@ -30,6 +30,7 @@ BLOCK_BYTES: Final = 8 * 1024 * 1024
 MAX_COLUMNS: Final = 30_000
 
 
+_QUOTED: Final = re.compile(rb'"[^"]*"')
 #: The parser's words on a row whose text it cannot show.
 _RAGGED: Final = re.compile(r"Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+)")
 
@@ -59,22 +60,29 @@ class CsvFile:
 
     def __init__(self, path: Path, form: CsvFormat) -> None:
         self._header = form.header
-        tabs = path.name.lower().endswith((".tsv", ".tsv.gz"))
-        self._delimiter = form.delimiter or ("\t" if tabs else ",")
         self.path: Final = path
+        self._delimiter = form.delimiter or self._found_delimiter()
         self.names: Final = self._names()
         self.usable: Final = self.names
         self.indexes: Final = ()
         self.last: Final = None if form.header else self.names[-1]
         self.reading: Final = {"csv": 1, "delimiter": self._delimiter, "header": form.header}
 
-    def _names(self) -> list[str]:
-        """Names of all columns; without a header f0, f1, and so on."""
+    def _found_delimiter(self) -> str:
+        """A tab for .tsv; else a comma, or another one if the first line has that and no comma outside of quotes."""
         try:
             with self._opened() as stream:
-                refuse_other_text(self.path, stream.read(HEAD))
+                head = stream.read(HEAD)
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{self.path}: {error}") from error
+        refuse_other_text(self.path, head)
+        if self.path.name.lower().endswith((".tsv", ".tsv.gz")):
+            return "\t"
+        first = _QUOTED.sub(b"", head).strip().partition(b"\n")[0]
+        return next((one for one in ",;\t|" if one.encode() in first), ",")
+
+    def _names(self) -> list[str]:
+        """Names of all columns; without a header f0, f1, and so on."""
         self._check_width()
         rows = self._rows()
         try:

@@ -24,7 +24,7 @@ MAX_FIELDS: Final = 100_000
 JSON_ENDINGS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
-def open_cells(path: Path, csv: CsvFormat | None) -> CellFile:
+def open_cells(path: Path) -> CellFile:
     """Open a file of columns, or of JSON lines, by its ending.
 
     Raises
@@ -33,7 +33,7 @@ def open_cells(path: Path, csv: CsvFormat | None) -> CellFile:
     """
     if ending(path, JSON_ENDINGS):
         return JsonLines(path)
-    return TableCells(open_table(str(path), csv or CsvFormat(), *JSON_ENDINGS[:2]))
+    return TableCells(open_table(str(path), CsvFormat(), *JSON_ENDINGS[:2]))
 
 
 class JsonLines:

@@ -34,7 +34,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """The format of a CSV file. `delimiter` None: a tab for .tsv, otherwise a comma."""
+    """The format of a CSV file. `delimiter` None: a tab for .tsv, otherwise as the first line has it."""
 
     delimiter: str | None = None
     header: bool = True

@@ -304,7 +304,6 @@ def open_items(
     name: str,
     given: Mapping[str, str] | None = None,
     categories: Mapping[str, Sequence[Category]] | None = None,
-    csv: CsvFormat | None = None,
     faults: list[RowError] | None = None,
 ) -> ItemSource:
     """Open a catalogue. The parameters are those of `ItemSource`.
@@ -314,4 +313,4 @@ def open_items(
     SettingsError : a field is not known, or takes one column only.
     SourceError : the file cannot be used; names row and column.
     """
-    return ItemSource(open_table(name, csv or CsvFormat()), given, categories, faults)
+    return ItemSource(open_table(name, CsvFormat()), given, categories, faults)

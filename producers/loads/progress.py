@@ -62,14 +62,11 @@ class ProgressFolder:
         self._files = LocalFiles(str(folder))
         self._log = dict(log)
 
-    def begin(
-        self, load_id: str, shaping: Mapping[str, Any], *, from_start: bool = False, named: bool = False
-    ) -> Progress:
+    def begin(self, load_id: str, shaping: Mapping[str, Any], *, named: bool = False) -> Progress:
         """Where the load continues.
 
         Parameters
         ----------
-        from_start : send all of it again, even if it is confirmed.
         named : the user has given this load its id, and may have begun another of the same rows.
 
         Raises
@@ -80,9 +77,7 @@ class ProgressFolder:
         mine = self._read(self._path(load_id))
         if mine is not None and self._same_log(mine):
             self._compare(mine, shaping)
-            return (
-                replace(mine, sequence=0, position=BEGINNING, rows=0, complete=False) if from_start else mine
-            )
+            return mine
         if not named:
             self._refuse_unfinished(load_id, shaping)
         return Progress(load_id, shaping, self._log)

@@ -117,8 +117,6 @@ def produce(
     topic: str,
     *,
     folder: ProgressFolder | None = None,
-    from_start: bool = False,
-    float16: bool = False,
     traces: LoadTraces | None = None,
     rate: Rate | None = None,
     pacing: Pacing | None = None,
@@ -134,8 +132,6 @@ def produce(
     ----------
     sink : an `Emitter` with the configuration of `kinstream.streams.kafka.clients.confluent_producer`.
     folder : folder of progress files; None keeps none and begins at sequence 0.
-    from_start : send all of it again although it is confirmed, for a space that was reset.
-    float16 : write vectors as float16.
     traces : begins the traces of blocks; None traces none.
     rate, pacing : limits on the speed; None for no limit.
     watch : called after each block.
@@ -148,14 +144,12 @@ def produce(
     SourceError : a row cannot be used. The blocks before it are sent.
     Stalled : consumers do not read.
     """
-    shaping = load.shaping() | ({"float16": True} if float16 else {})
+    shaping = load.shaping()
     if folder is None:
         progress = Progress(load.load_id, shaping, {})
     else:
-        progress = folder.begin(load.load_id, shaping, from_start=from_start, named=load.named)
-    run = _Run(
-        load, sink, topic, progress, folder, deadline_seconds, clock, traces or LoadTraces(), float16=float16
-    )
+        progress = folder.begin(load.load_id, shaping, named=load.named)
+    run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock, traces or LoadTraces())
     if not progress.complete:
         try:
             _send_all(run, rate or Rate(None), pacing or Unpaced(), watch, pause, now_ms)
@@ -211,11 +205,8 @@ class _Run(Generic[R]):
         deadline_seconds: float,
         clock: Callable[[], float],
         traces: LoadTraces,
-        *,
-        float16: bool,
     ) -> None:
         self.load = load
-        self._float16 = float16
         self._traces = traces
         self.progress = progress
         self._sink = sink
@@ -228,7 +219,7 @@ class _Run(Generic[R]):
         self._blocks = self._bytes = self._unconfirmed_bytes = 0
 
     def encoded(self, cut: Cut[R], time_ms: int) -> bytes:
-        return encode(self.load.block(cut, self._ahead.sequence, time_ms), float16=self._float16)
+        return encode(self.load.block(cut, self._ahead.sequence, time_ms))
 
     def send(self, cut: Cut[R], value: bytes) -> None:
         load, sequence = self.load, self._ahead.sequence

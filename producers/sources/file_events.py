@@ -15,7 +15,6 @@ from kinstream.producers.clicks.rows import ClickRows, click_bytes
 from kinstream.producers.files.cells import JOINT, CellFile, sequence
 from kinstream.producers.files.json_lines import open_cells
 from kinstream.producers.files.numbers import RowError
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import file_digest, lines_of
 from kinstream.producers.loads.record_rows import RecordSource
 from kinstream.producers.relations.rows import RelationRows, RelationTally, relation_bytes
@@ -251,7 +250,6 @@ def open_events(
     *,
     source: SourceSettings | None = None,
     first_position: int = 0,
-    csv: CsvFormat | None = None,
 ) -> RecordSource[Any, Any]:
     """Open a file of result lists or relations.
 
@@ -269,7 +267,7 @@ def open_events(
         raise SettingsError(
             f"preset = {source.preset!r} joins the records of a topic; files of it can only be tried"
         )
-    events = file_mapping(name, kind, space, given, source=source, first_position=first_position, csv=csv)
+    events = file_mapping(name, kind, space, given, source=source, first_position=first_position)
     file, digest = events.file, file_digest(Path(name))
 
     def read(first: int) -> Iterator[tuple[Sequence[Any], int]]:
@@ -294,7 +292,6 @@ def file_mapping(
     *,
     source: SourceSettings | None = None,
     first_position: int = 0,
-    csv: CsvFormat | None = None,
 ) -> FileEvents:
     """The rows of a file and their mapping.
 
@@ -311,7 +308,7 @@ def file_mapping(
     SourceError : the file cannot be opened, or a column is missing.
     """
     path = Path(name)
-    file = open_cells(path, csv)
+    file = open_cells(path)
     if source is None:
         fields = by_columns(file, kind, given or {}, space or "", first_position)
     elif (makes := source.kind or "clicks") == kind:

@@ -82,11 +82,6 @@ def model_context(space: str, learner: str, generation: int, epoch: int, step: i
     return root_of("model", space, learner, generation, epoch, step)
 
 
-def share_of(*about: str | int) -> float:
-    """A number in [0, 1), drawn by a hash of these, and independent of the ids about them."""
-    return int(_digest(*about)[48:], 16) / 2**64
-
-
 def _digest(*about: str | int) -> str:
     # No part holds the separator: names are checked, and Kafka's topics cannot.
     return hashlib.sha256("\0".join(map(str, about)).encode("utf-8", "backslashreplace")).hexdigest()

@@ -72,7 +72,7 @@ def test_a_gate_that_does_not_know_the_catalogue_gets_it_again(broker: Producer,
     rows = np.random.default_rng(3).normal(size=(ITEMS, 3))
     lines = [f"sku-{n},{','.join(map(str, row))}" for n, row in enumerate(rows)]
     (tmp_path / "catalogue.csv").write_text("\n".join(["sku,a,b,c", *lines]) + "\n")
-    produce(again.removesuffix(" --from-start"))
+    produce(again.removesuffix(" --progress-folder again"))
     before = len(events(broker))
     produce(again)
     sent = events(broker)

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.cli.main import cli
-from kinstream.cli.produce.labelled import reading
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.models.export import encode, export, learner_from
 from kinstream.learners.several_modalities.omdml import OMDML
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors.agent import builder_spec
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
 from kinstream.streams.checkpoints.state_bytes import to_bytes
@@ -79,12 +79,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def constraints(file: Path) -> list[Output]:
     """What the one-pass builder makes of the file, as `kinstream produce labelled` reads it."""
-    options = {name: None for name in ("label", "ids", "delimiter")} | {
-        "no_header": False,
-        "label_type": "auto",
-    }
-    selection, csv = reading(options | {"features": tuple(f"{name}=X_{name}" for name in SIZES)})
-    load = LabelledLoad(open_source(str(file), selection, csv), SPACE, BlockSettings(block_rows=64))
+    selection = Selection({name: [f"X_{name}"] for name in SIZES})
+    load = LabelledLoad(open_source(str(file), selection), SPACE, BlockSettings(block_rows=64))
     builder = Stream(builder_spec(SETTINGS, "one-pass"), NOW_MS, SPACE)
     return [output for block in load.blocks() for output in builder(block)]
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
-from kinstream.producers.loads.progress import ProgressFolder
-from kinstream.producers.loads.sender import produce
-from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.codec.codec import decode_constraints, decode_event
-from kinstream.streams.records.values import ConstraintBlock, SampleBlock
+from kinstream.streams.records.codec.codec import decode_constraints
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.streams.settings import Settings
-from tests.producers.test_labelled import numbered
-from tests.support.memory_log import MemoryLog, MemorySink
+from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples
 
 
@@ -51,22 +45,3 @@ def test_it_shapes_the_outputs_and_a_generation_without_it_is_as_it_was() -> Non
     assert "float16" not in builder_spec(settings(), "b").shaping
     assert builder_spec(settings(float16=False), "b").shaping == builder_spec(settings(), "b").shaping
     assert builder_spec(settings(float16=True), "b").shaping["float16"] is True
-
-
-@pytest.mark.parametrize("float16", [False, True])
-def test_a_load_is_sent_with_rounded_vectors_where_that_is_asked_for(float16: bool) -> None:
-    load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
-    log = MemoryLog(partitions=1)
-    produce(load, MemorySink(log), "events", float16=float16)
-    found = [decode_event(message.value) for message in log.read("events", 0, 0)]
-    vectors = np.concatenate([one.tables[0].vectors for one in found if isinstance(one, SampleBlock)])
-    right = np.concatenate([block.tables[0].vectors for block in load.blocks()])
-    np.testing.assert_array_equal(vectors, right.astype(np.float16) if float16 else right)
-
-
-def test_a_load_that_was_begun_goes_on_with_the_same_option(tmp_path: Path) -> None:
-    load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
-    folder = ProgressFolder(tmp_path, {"cluster": "c", "topic": "events", "topic_id": "1"})
-    produce(load, MemorySink(MemoryLog()), "events", folder=folder, float16=True)
-    with pytest.raises(SettingsError, match="float16"):
-        produce(load, MemorySink(MemoryLog()), "events", folder=folder)

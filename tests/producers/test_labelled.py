@@ -334,12 +334,14 @@ def test_a_resumed_load_begins_at_the_first_unconfirmed_block(
     assert len(records(log)) == 11
 
 
-def test_a_finished_load_is_not_sent_again_unless_asked_to(folder: ProgressFolder) -> None:
+def test_a_finished_load_is_sent_again_only_by_another_folder_or_id(
+    folder: ProgressFolder, tmp_path: Path
+) -> None:
     log = MemoryLog()
     first = produce(load_of(), MemorySink(log), TOPIC, folder=folder)
     again = produce(load_of(), MemorySink(log), TOPIC, folder=folder)
     assert (first.was_complete, again.was_complete, again.rows, len(records(log))) == (False, True, 0, 10)
-    forced = produce(load_of(), MemorySink(log), TOPIC, folder=folder, from_start=True)
+    forced = produce(load_of(), MemorySink(log), TOPIC, folder=ProgressFolder(tmp_path / "other", LOG))
     assert (forced.rows, len(records(log)), len(counted(log))) == (100, 20, 10)
     other = produce(load_of(load_id="again"), MemorySink(log), TOPIC, folder=folder)
     assert (other.rows, len(counted(log))) == (100, 20)

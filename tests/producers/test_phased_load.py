@@ -221,7 +221,8 @@ def test_changed_blocks_are_refused_while_a_load_is_unfinished(
         produce(other, MemorySink(MemoryLog()), TOPIC, folder=folder)
     done = produce(make(tmp_path), MemorySink(MemoryLog()), TOPIC, folder=folder)
     again = produce(make(tmp_path), MemorySink(MemoryLog()), TOPIC, folder=folder)
-    forced = produce(make(tmp_path), MemorySink(MemoryLog()), TOPIC, folder=folder, from_start=True)
+    another = ProgressFolder(tmp_path / "other", LOG)
+    forced = produce(make(tmp_path), MemorySink(MemoryLog()), TOPIC, folder=another)
     assert (done.was_complete, again.was_complete, again.blocks) == (False, True, 0)
     assert forced.total_blocks == forced.blocks == done.total_blocks
 

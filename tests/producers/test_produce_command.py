@@ -59,18 +59,8 @@ def test_the_summary_can_be_json(embedded: Producer) -> None:
 
 def test_columns_are_selected_by_options(embedded: Producer, tmp_path: Path) -> None:
     (tmp_path / "shop.csv").write_text("sku;w_1;w_2;h;kind\na;1;2;3;x\nb;4;5;6;y\n")
-    options = [
-        "--delimiter",
-        ";",
-        "--label",
-        "kind",
-        "--ids",
-        "sku",
-        "--features",
-        "w=w_*",
-        "--features",
-        "h",
-    ]
+    fields = ("label=kind", "id=sku", "vector.w=w_*", "vector=h")
+    options = [word for field in fields for word in ("--field", field)]
     found = json.loads(run("shop.csv", "--space", "shop", *options, "--json"))
     assert (found["rows"], found["classes"]) == (2, 2)
 
@@ -81,7 +71,8 @@ def test_columns_are_selected_by_options(embedded: Producer, tmp_path: Path) -> 
         (["gone.csv"], SourceError, "there is no such file"),
         (["sklearn:iris", "--block-rows", "0"], SettingsError, "block_rows"),
         (["sklearn:iris", "--rate", "0"], SettingsError, "rate"),
-        (["a.csv", "--features", "a", "--features", "b"], SettingsError, "given twice"),
+        (["a.csv", "--field", "vector=a", "--field", "vector=b"], SettingsError, "each field once"),
+        (["a.csv", "--field", "labels=a"], SettingsError, "did you mean label"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_sent(
@@ -284,17 +275,7 @@ def test_a_file_is_tried_and_nothing_is_sent(
 
 
 def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None:
-    options = [
-        "--lists",
-        "300",
-        "--seed",
-        "4",
-        "--start",
-        "2025-06-01T00:00:00Z",
-        "--fair-pairs",
-        "--hold-out",
-        "0.3",
-    ]
+    options = ["--lists", "300", "--seed", "4", "--hold-out", "0.3"]
     found = json.loads(run("sklearn:iris", "--space", "sim", *options, "--json", command="simulated-clicks"))
     assert (found["lists"], found["classes"], found["rows"]) == (300, 3, found["items"] + 300)
     kinds = [type(record).__name__ for record in sent(embedded, "sim")]
@@ -314,9 +295,8 @@ def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None
         ("clicks", ["a.csv", "--field", "item=a", "--field", "item=b"], SettingsError, "each field once"),
         ("relations", ["gone.jsonl"], SourceError, "there is no such file"),
         ("relations", ["gone.jsonl", "--rate", "0"], SettingsError, "rate"),
-        ("simulated-clicks", ["sklearn:iris", "--noise", "2"], SettingsError, "noise"),
-        ("simulated-clicks", ["sklearn:iris", "--start", "soon"], SettingsError, "ISO 8601"),
-        ("simulated-clicks", ["sklearn:iris", "--list-length", "150"], SettingsError, "too few"),
+        ("simulated-clicks", ["sklearn:iris", "--lists", "0"], SettingsError, "lists"),
+        ("simulated-clicks", ["sklearn:iris", "--bias", "-1"], SettingsError, "bias"),
     ],
 )
 def test_a_mistake_in_any_command_is_told_before_anything_is_sent(

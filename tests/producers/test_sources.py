@@ -399,3 +399,22 @@ def test_bad_options_are_settings_errors() -> None:
         Selection(label_type="float")
     with pytest.raises(SettingsError, match="delimiter"):
         CsvFormat("::")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "mark"),
+    [
+        ("rows.csv", "a,b,label", ","),
+        ("rows.csv", "a;b;label", ";"),
+        ("rows.csv", "a\tb\tlabel", "\t"),
+        ("rows.csv", '"length, mm"|b|label', "|"),
+        ("rows.csv", "\n \na;b;label", ";"),
+        ("rows.tsv", "a, mm\tb\tlabel", "\t"),
+    ],
+)
+def test_columns_are_separated_as_those_of_the_first_line(
+    tmp_path: Path, name: str, head: str, mark: str
+) -> None:
+    (tmp_path / name).write_text(f"{head}\n1{mark}2{mark}x\n3{mark}4{mark}y\n")
+    batch = read_all(open_source(str(tmp_path / name)))
+    assert (batch.tables[0].vectors.tolist(), list(batch.labels)) == ([[1, 2], [3, 4]], ["x", "y"])

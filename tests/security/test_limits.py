@@ -330,7 +330,7 @@ def test_a_progress_file_has_a_limit(tmp_path: Path) -> None:
     for text in (b" " * 2_000_000, b"[" * 100_000):
         (tmp_path / "load.json").write_bytes(text)
         with pytest.raises(SettingsError, match=r"load.json: this progress file cannot be read"):
-            folder.begin("load", {}, named=True, from_start=False)
+            folder.begin("load", {}, named=True)
 
 
 # ---- checkpoints -----------------------------------------------------------------------------------------------------

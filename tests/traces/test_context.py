@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.streams.traces.context import TraceContext, context_of, model_context, root_of, share_of
+from kinstream.streams.traces.context import TraceContext, context_of, model_context, root_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01".encode()
@@ -64,12 +64,3 @@ def test_ids_follow_from_what_they_are_about() -> None:
     assert len({one.trace_id for one in others}) == len({one.span_id for one in others}) == 1001
     for one in others:
         assert context_of(one.headers()) == one
-
-
-def test_shares_are_even_and_do_not_depend_on_the_ids() -> None:
-    shares = [share_of("load", "a", "s", n) for n in range(20_000)]
-    assert min(shares) >= 0 and max(shares) < 1
-    # Five standard deviations of a share of 1 % of 20,000.
-    assert abs(sum(share < 0.01 for share in shares) - 200) < 5 * (200 * 0.99) ** 0.5
-    sampled = [n for n, share in enumerate(shares) if share < 0.01]
-    assert len({root_of("load", "a", "s", n).trace_id[:2] for n in sampled}) > 64

@@ -48,9 +48,7 @@ def _joined(collector: Any) -> list[Any]:
 def _check(system: System, collector: Any) -> None:
     workers = [system.worker(name, "--create") for name in ("builder-one-pass", "learner-opml")]
     rows = ["produce", "labelled", "sklearn:digits", "--space", "a", "--block-rows", "20"]
-    status, output = system.run(
-        *rows, "--trace-share", "0.2", "--json", "--progress-folder", str(system.folder)
-    )
+    status, output = system.run(*rows, "--json", "--progress-folder", str(system.folder))
     assert status == 0, output
     until(lambda: bool(_joined(collector)), "spans of both agents are there")
     for worker in workers:

@@ -162,7 +162,7 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
             told = system.specification(name)
             assert (told.root, told.uid, told.rights) == (image.root, 10001, False)
 
-        digits = ("labelled", "sklearn:digits", "--space", "digits", "--trace-share", "1")
+        digits = ("labelled", "sklearn:digits", "--space", "digits")
         produced = system.run("kinstream", "produce", *digits, "--json")
         assert json.loads(produced.splitlines()[-1])["rows"] == 1797
         system.run("kinstream", "produce", "items", *items(tmp_path), "--space", "digits")
