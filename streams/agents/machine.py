@@ -62,8 +62,15 @@ class Place:
 
 
 _SKIPPED: Final = (
-    "this consumer skips it: an operator said so, or it took more memory than there is three times"
+    "this consumer skips it: an operator said so, or three times there was no memory for it, or the process was killed "
+    "in it"
 )
+
+
+def _skipped(message: Message) -> BadRecord:
+    key = (message.key or b"").decode(errors="replace")
+    return BadRecord(Reason.SKIPPED, f"space {key!r}: {_SKIPPED}" if key else _SKIPPED)
+
 
 #: Counts of a machine about its input, besides dead letters by reason.
 COUNTED: Final = (
@@ -161,7 +168,7 @@ class Machine(PartitionSpaces):
         elif not skipped:
             self.apply(message)
         elif self.pass_over(message):
-            raise BadRecord(Reason.SKIPPED, _SKIPPED)
+            raise _skipped(message)
 
     def _redrive(self, message: Message, redrive: Redrive, skipped: bool) -> None:
         refusals = None
@@ -176,7 +183,7 @@ class Machine(PartitionSpaces):
         self.still_refused = refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
         if skipped:
-            raise BadRecord(Reason.SKIPPED, _SKIPPED)
+            raise _skipped(message)
         self.counts["redriven"] += 1
         self.apply_again(message, redrive.rows)
 

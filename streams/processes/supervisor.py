@@ -42,9 +42,9 @@ STARTING_SECONDS: Final = 5.0
 #: File descriptor of the socket on which a worker waits for the end of its supervisor, and tells it of the settings.
 LEASH: Final = "KINSTREAM_LEASH"
 RESTARTS: Final = "KINSTREAM_RESTARTS"
-#: Set for a worker whose predecessor crashed below Python: it notes each record before it applies it.
+#: Whether the predecessor of a worker crashed below Python.
 CRASHED: Final = "KINSTREAM_CRASHED"
-#: SIGKILL is not among them: it comes from an operator or the out-of-memory killer, perhaps because of another process.
+#: SIGKILL is not among them: it comes from an operator or the out-of-memory killer.
 CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
 
 

@@ -54,7 +54,7 @@ class Owned:
     live_at : last stable offset of the log when it was taken over.
     live : whether nothing of it was ever shown on a metrics page.
     emitted_to : input offset up to which a run that was killed before may have emitted.
-    careful : note each record before it is applied, until a checkpoint is past the place of a crash.
+    careful : note each record while it is applied, until a checkpoint is past the place of a fault.
     """
 
     def __init__(
@@ -102,8 +102,6 @@ class Owned:
         self._careful = careful
         #: Whether a fault file may still be there that progress should clear.
         self._faults = True
-        #: The record that was last noted before it was applied.
-        self._noted: int | None = None
         #: How often a record has waited for another system, since one was applied.
         self.attempts = 0
         self._said_at = -SAID_SECONDS
@@ -210,11 +208,12 @@ class Owned:
             yield message
 
     def _work_carefully(self, batch: Iterable[Message]) -> None:
-        for message in batch:
-            if message.offset != self._noted:
-                self._noted = message.offset
-                self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
-            self.runner.work([message])
+        try:
+            for message in batch:
+                self._parking.enter(*self.place, message.offset)
+                self.runner.work([message])
+        finally:
+            self._parking.leave(*self.place)
 
     async def _checkpoint_if_due(self) -> None:
         now = time.monotonic()
@@ -230,8 +229,9 @@ class Owned:
         if due and now - runner.checkpointed_at >= self._interval_seconds:
             await host.run_in_thread(runner.checkpoint, position)
             if self._faults:
-                await host.run_in_thread(self._parking.clear_faults, *self.place)
-                self._faults = self._careful = False
+                passed = (*self.place, runner.checkpointed_offset)
+                self._faults = not await host.run_in_thread(self._parking.passed, *passed)
+                self._careful = self._careful and self._faults
         if runner.checkpointed_offset != self._committed and now >= self._commit_again_at:
             # Also after a restart, and after a commit that an outage swallowed.
             self._commit_again_at = now + self._interval_seconds

@@ -159,11 +159,18 @@ class Partitions:
 
     def _restored(self, partition: int) -> Owned:
         self._check_topics()
-        runner = self._generation.runner(partition, self._sink, self._spans)
+        generation = self._generation
+        crashed = os.environ.get(CRASHED) == "1"
+        careful = False
+        # Without a final mark the run before this one has ended in some other way than by itself.
+        if generation.final_offset(partition) is None:
+            covered = generation.covered_offset(partition)
+            careful = generation.parking.take_over(self._topic, partition, covered, crashed=crashed)
+        runner = generation.runner(partition, self._sink, self._spans)
         start, end = self._cluster.bounds(self._topic, partition)
-        for note in runner.restore(self._generation.birth_offset(partition), start, end):
+        for note in runner.restore(generation.birth_offset(partition), start, end):
             log.warning("%s", note)
-        self._generation.verify_last_record(runner.manifest, self._cluster, start)
+        generation.verify_last_record(runner.manifest, self._cluster, start)
         machine = runner.machine
         log.info("%s partition %d: continuing at %d", self._topic, partition, machine.next_offset)
         unseen = runner.manifest is None
@@ -172,12 +179,12 @@ class Partitions:
             (self._topic, partition),
             runner,
             self,
-            self._generation.parking,
+            generation.parking,
             interval_seconds=self._settings.checkpoints.interval_seconds,
             live_at=end,
             live=unseen,
-            emitted_to=self._generation.emitted_to(partition, end),
-            careful=os.environ.get(CRASHED) == "1",
+            emitted_to=generation.emitted_to(partition, end),
+            careful=careful,
         )
 
     async def _begin(self, owned: Owned) -> None:

@@ -84,3 +84,56 @@ def test_a_damaged_fault_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(CheckpointError, match=r"kinstream\.events-0\.fault\.json"):
         parking.parked_offset(TOPIC, 0)
+
+
+def ended(root: str, covered: int, crashed: bool = False) -> bool:
+    """Whether the next run notes each record, after one that was killed or has crashed."""
+    return Parking(root, "builder", 1).take_over(TOPIC, 0, covered, crashed=crashed)
+
+
+def test_a_record_in_which_three_processes_are_killed_is_skipped_wherever_it_stands(root: str) -> None:
+    parking = Parking(root, "builder", 1)
+    # The first end says nothing, and the second that there was no progress.
+    assert [ended(root, 3), ended(root, 3)] == [False, True]
+    for _ in range(3):
+        assert parking.skipped(TOPIC, 0) == frozenset()
+        for offset in (3, 4, 5):
+            parking.enter(TOPIC, 0, offset)
+        assert ended(root, 3)
+    assert parking.skipped(TOPIC, 0) == {5}
+    assert parking.parked_offset(TOPIC, 0) is None and parking.fault(TOPIC, 0) is None
+
+
+def test_a_record_in_which_three_processes_crash_parks_the_partition(root: str) -> None:
+    parking = Parking(root, "builder", 1)
+    assert ended(root, 3, crashed=True)
+    for _ in range(3):
+        assert parking.parked_offset(TOPIC, 0) is None
+        for offset in (3, 4, 5):
+            parking.enter(TOPIC, 0, offset)
+        assert ended(root, 3, crashed=True)
+    assert parking.parked_offset(TOPIC, 0) == 5 and parking.skipped(TOPIC, 0) == frozenset()
+
+
+def test_ends_between_records_and_with_progress_blame_none(root: str) -> None:
+    parking = Parking(root, "builder", 1)
+    covered = 0
+    for turn in range(12):
+        ended(root, covered)
+        parking.enter(TOPIC, 0, covered + 1)
+        if turn % 2:
+            parking.leave(TOPIC, 0)
+        else:
+            covered += 2
+            assert parking.passed(TOPIC, 0, covered)
+            # A note that was left behind the checkpoint says nothing.
+            parking.enter(TOPIC, 0, covered - 1)
+    assert parking.skipped(TOPIC, 0) == frozenset() and parking.fault(TOPIC, 0) is None
+
+
+def test_a_checkpoint_before_the_record_leaves_its_count(root: str) -> None:
+    parking = Parking(root, "builder", 1)
+    parking.record_fault(TOPIC, 0, 5, "x")
+    assert [parking.passed(TOPIC, 0, at) for at in (4, 5)] == [False, False]
+    assert parking.record_fault(TOPIC, 0, 5, "x") == 2
+    assert parking.passed(TOPIC, 0, 6) and parking.fault(TOPIC, 0) is None

@@ -1,11 +1,13 @@
 """Parked partitions, in which a record ends the worker repeatedly, and the records that an operator skips.
 
 Small files beside the birth record, so that every start and every replay sees them. The worker writes the
-fault file; `kinstream skip` writes one file for each skipped record, so the two never write the same one.
+fault file; `kinstream skip` writes one file for each skipped record, so the two never write the same one. A worker that
+follows others which ended without a word names each record in a third file while it applies it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -16,8 +18,13 @@ from kinstream.streams.checkpoints.names import file_name, open_files, seal, uns
 from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import CheckpointError
 
+log = logging.getLogger("kinstream.worker")
+
 #: Number of faults at one offset, without progress between them, that parks the partition.
 FAULTS: Final = 3
+#: What a note says: in which record the run is, or from which it began.
+_IN: Final = "in"
+_BEGAN: Final = "from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,65 @@ class Parking:
     def clear_faults(self, topic: str, partition: int) -> None:
         """Note that the partition made progress."""
         self._files.delete([_fault_name(topic, partition)])
+
+    def passed(self, topic: str, partition: int, offset: int) -> bool:
+        """Note that a checkpoint wants `offset` next. Returns whether no fault is known at it or past it."""
+        self.leave(topic, partition)
+        fault = self.fault(topic, partition)
+        if fault is not None and fault.offset < offset:
+            self.clear_faults(topic, partition)
+        return fault is None or fault.offset < offset
+
+    # ---- records in which a process ends without a word --------------------------------------------------------------
+
+    def enter(self, topic: str, partition: int, offset: int) -> None:
+        """Note that the record at `offset` is being applied."""
+        self._note(topic, partition, _IN, offset)
+
+    def leave(self, topic: str, partition: int) -> None:
+        """Note that no record is being applied."""
+        self._files.delete([_inside_name(topic, partition)])
+
+    def take_over(self, topic: str, partition: int, covered: int, *, crashed: bool) -> bool:
+        """Look for the record in which the run before this one ended, which has not ended by itself.
+
+        A record in which the process is killed three times is skipped from then on: the kernel kills, where there is no
+        memory left. One in which it crashes three times parks the partition.
+
+        Parameters
+        ----------
+        covered : offset of the newest checkpoint.
+        crashed : whether it is known that the process has crashed, and was not killed.
+
+        Returns
+        -------
+        bool : whether to note each record while it is applied: two runs in a row have brought no checkpoint.
+        """
+        what, offset = self._noted(topic, partition)
+        if offset < covered:
+            self._note(topic, partition, _BEGAN, covered)
+            return crashed
+        if what == _IN:
+            ended = "crashed" if crashed else "was killed"
+            count = self.record_fault(topic, partition, offset, f"the process {ended} in this record")
+            self.leave(topic, partition)
+            if count >= FAULTS and not crashed:
+                self.skip(topic, partition, offset)
+                log.error(
+                    "%s partition %d offset %d: the process was killed in it %d times: it becomes a dead letter",
+                    *(topic, partition, offset, count),
+                )
+        return True
+
+    def _note(self, topic: str, partition: int, what: str, offset: int) -> None:
+        self._files.write([(_inside_name(topic, partition), f"{what} {offset}".encode())])
+
+    def _noted(self, topic: str, partition: int) -> tuple[str, int]:
+        try:
+            what, offset = self._files.read(_inside_name(topic, partition)).decode().split()
+        except FileNotFoundError:
+            return _BEGAN, -1
+        return what, int(offset)
 
     def fault(self, topic: str, partition: int) -> WorkerFault | None:
         """The last fault without progress since, if any."""
@@ -103,6 +169,10 @@ class Parking:
 
 def _stem(topic: str, partition: int) -> str:
     return f"{file_name(topic)}-{partition}"
+
+
+def _inside_name(topic: str, partition: int) -> str:
+    return f"{_stem(topic, partition)}.inside"
 
 
 def _fault_name(topic: str, partition: int) -> str:
