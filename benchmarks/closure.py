@@ -234,9 +234,7 @@ def uncapped(quick: bool) -> list[Figure]:
     figures = []
     for size, emit in ((100, "pairs"), (10, "both")):
         relations = data(count // 10 if emit == "pairs" else count, size)
-        found = run_builder(
-            relations, emit=emit, max_new_pairs=0, max_new_triplets=0, max_component=0, max_bytes=512 * 1024
-        )
+        found = run_builder(relations, emit=emit, max_new_pairs=0, max_new_triplets=0, max_component=0)
         label = f"{relations.count:,} items in classes of {size}, {emit}, no caps"
         facts = {"seconds": found.seconds, "relations": found.relations, "constraints": found.constraints}
         figures.append(Figure("closure", label, found.rate, "relations/s", facts=facts))

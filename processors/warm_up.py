@@ -34,6 +34,16 @@ _NOW = 1_000
 COMPILED: Final = ("adjacent-pairs", "clicks", "closure", "random-pairs", "random-triplets")
 
 
+class _SmallClicks(Clicks):
+    """Blocks so small that they must be cut."""
+
+    max_bytes = 2_048
+
+
+class _SmallClosure(Closure):
+    max_bytes = 2_048
+
+
 def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
     """Run every kernel of these builders once: a minute the first time, then a load from numba's cache."""
     names = tuple(f"item {n}" for n in range(_ITEMS))
@@ -53,19 +63,18 @@ def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
         np.full(len(places), -1, np.int32),
     )
     gone = ItemBlock("warm-up", (), (), _NOW, names[:1])
-    # Blocks so small that they must be cut.
     for bias in ("none", "thinning") if "clicks" in kinds else ():
-        builder = Clicks(RULES, bias=bias, co_click_support=1, max_bytes=2_048)
+        builder = _SmallClicks(RULES, bias=bias, co_click_support=1)
         builder.process(items, Origin(0))
         builder.process(shown, Origin(1, _NOW))
         builder.process(gone, Origin(2))
     for contradictions in ("reject", "support") if "closure" in kinds else ():
-        closure = Closure(contradictions=contradictions, support=1, co_click_support=1, max_bytes=2_048)
+        closure = _SmallClosure(contradictions=contradictions, support=1, co_click_support=1)
         closure.process(items, Origin(0))
         closure.process(relations, Origin(1))
         closure.process(shown, Origin(2, _NOW))
         closure.process(gone, Origin(3))
-        fresh = Closure(contradictions=contradictions, support=1, co_click_support=1, max_bytes=2_048)
+        fresh = _SmallClosure(contradictions=contradictions, support=1, co_click_support=1)
         fresh.restore(closure.state())
         fresh.restore_segments(closure.segment)
     for kind in kinds:

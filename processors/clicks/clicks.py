@@ -85,20 +85,14 @@ class Clicks:
           clicked says nothing by the other rules. With "co-click" at most.
         - "co-click": items clicked for the same query in one session are similar.
     min_dwell_ms : a click known to be shorter counts neither as a click nor as a skip; 0 uses all.
-    vote_window_ms : within it, each user (or session, if no user is known; without both, each list) has one vote for a
-        preference, and a list id without a load counts once, in any order of arrival. 0 turns both off.
     support : a preference is emitted from its support-th vote on.
     co_click_support : a pair is emitted when it reaches this many votes.
-    support_window_ms : support without a vote for this time is dropped.
-    max_per_session : preferences of one session; 0 is no limit.
     max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event
         time and the next; 0 is no limit.
     max_lists_per_day : of a user's lists with clicks in a day of event time, those after so many are ignored; 0 is no
         limit.
     keep_capped : lists that were ignored so are refused (`capped-user`, `capped-session`, `capped-address`). A redrive
         of them is taken whatever the caps say.
-    max_list, max_per_list : items in a list, and preferences from it.
-    max_ahead_ms : a list further ahead of its place in the log is refused.
     max_late_ms : a list further behind the newest one is refused (`late-list`). The default is a week: enough for logs
         that are loaded file by file, and for a source that was disconnected for some days.
     bias : the correction for users who examine the top first.
@@ -110,15 +104,12 @@ class Clicks:
         - "thinning": instead of weights, clicks are kept with a probability in proportion to that weight, for
           learners without weights.
         - "fair-pairs": only a clicked item over the unclicked one directly above it, in pairs of ranks (0, 1), (2, 3),
-          ... or, with first_rank 1, (1, 2), (3, 4), ...: sound where the presentation swaps each of these pairs with
-          probability 1/2.
+          ...: sound where the presentation swaps each of these pairs with probability 1/2.
         - "randomised": the same within the pairs of places that a service of Kinstream has swapped with probability 1/2
           (`[randomise.SPACE]`), as the id of each list says. Lists without such an id state nothing. Each order of a
           pair was as likely, so all weights are 1.
-    bias_exponent, max_weight, first_rank : as above.
-    max_remembered : entries of each memory (votes, lists, sessions, hours, support); above it the oldest are dropped.
+    bias_exponent : as above.
     seed : of the thinning.
-    max_bytes : no encoded block is larger.
 
     Raises
     ------
@@ -160,45 +151,48 @@ class Clicks:
     #: rules are set. The random draws are those of version 1.
     algorithm: ClassVar[str] = "clicks/4"
 
+    #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
+    #: once; 0 turns both off.
+    vote_window_ms: ClassVar[int] = _DAY_MS
+    #: Support without a vote for this time is dropped.
+    support_window_ms: ClassVar[int] = 30 * _DAY_MS
+    #: Preferences of one session; 0 is no limit.
+    max_per_session: ClassVar[int] = 1_000
+    #: Items in a list, and preferences from it.
+    max_list: ClassVar[int] = 1_000
+    max_per_list: ClassVar[int] = 1_000
+    #: A list further ahead of its place in the log is refused.
+    max_ahead_ms: ClassVar[int] = 300_000
+    #: Largest weight of a preference before division by the mean.
+    max_weight: ClassVar[float] = 10.0
+    #: Entries of each memory (votes, lists, sessions, hours, support); above it the oldest are dropped.
+    max_remembered: ClassVar[int] = 250_000
+    #: No encoded block is larger.
+    max_bytes: ClassVar[int] = MAX_BLOCK_BYTES
+
     def __init__(
         self,
         rules: Sequence[str] = (LIST_RULE,),
         min_dwell_ms: int = 0,
-        vote_window_ms: int = _DAY_MS,
         support: int = 1,
         co_click_support: int = 2,
-        support_window_ms: int = 30 * _DAY_MS,
-        max_per_session: int = 1_000,
         max_clicks_per_hour: int = 1_000,
         max_clicks_per_address: int = 5_000,
         max_lists_per_day: int = 0,
         keep_capped: bool = False,
-        max_list: int = 1_000,
-        max_per_list: int = 1_000,
-        max_ahead_ms: int = 300_000,
         max_late_ms: int = 7 * _DAY_MS,
         bias: str = "none",
         bias_exponent: float = 1.0,
-        max_weight: float = 10.0,
-        first_rank: int = 0,
-        max_remembered: int = 250_000,
         seed: int = 0,
-        max_bytes: int = MAX_BLOCK_BYTES,
     ) -> None:
         self.rules = _rules(rules)
         self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
-        self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
         self.support = whole("support", support, 1, 1_000_000)
         self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
-        self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
-        self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
         self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
         self.max_lists_per_day = whole("max_lists_per_day", max_lists_per_day, 0, 1_000_000)
         self.keep_capped = flag("keep_capped", keep_capped)
-        self.max_list = whole("max_list", max_list, 1, 9_999)
-        self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
-        self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
         self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
         if bias not in BIASES:
             raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
@@ -209,11 +203,7 @@ class Clicks:
             )
         self.bias = bias
         self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
-        self.max_weight = number("max_weight", max_weight, 1.0, 1e6)
-        self.first_rank = whole("first_rank", first_rank, 0, 1)
-        self.max_remembered = whole("max_remembered", max_remembered, 1, 50_000_000)
         self.seed = whole("seed", seed, 0, 2**63 - 1)
-        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         self._preference_rules = tuple(rule for rule in self.rules if rule != co_clicks.RULE)
         self._lists_whole = LIST_RULE in self.rules
         self._catalogue = Catalogue()
@@ -235,7 +225,6 @@ class Clicks:
             bias=self.bias,
             exponent=self.bias_exponent,
             max_weight=self.max_weight,
-            first_rank=self.first_rank,
             most=self.max_remembered,
         )
         self._co_clicks = (

@@ -196,7 +196,6 @@ class Votes:
     bias : one of `BIASES`.
     exponent, max_weight : the result at rank r = 1, 2, ... is examined with a probability in proportion to
         r^-exponent; a weight is its inverse, at most max_weight.
-    first_rank : of the first pair that the presentation may have swapped, 0 or 1.
     most : entries of each memory.
     """
 
@@ -210,7 +209,6 @@ class Votes:
         bias: str,
         exponent: float,
         max_weight: float,
-        first_rank: int,
         most: int,
     ) -> None:
         self._session_window = vote_window_ms or 24 * kernels.HOUR_MS
@@ -220,7 +218,6 @@ class Votes:
             self._session_window,
             support,
             support_window_ms,
-            first_rank,
         ]
         self._limits = np.array(limits, np.int64)
         self._bias = BIASES.index(bias)

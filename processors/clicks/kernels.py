@@ -266,7 +266,7 @@ def judge(
     mark : (m,) 0 for an impression that was not clicked.
     presence : (m,) 0 for an item that can be used, else HELD_BACK or ITEM_GONE.
     queries, voters, sessions : (n, 2) keys of each list's.
-    limits : vote window, cap of a session, session window, support, support window, first rank of fair pairs.
+    limits : vote window, cap of a session, session window, support, support window.
     propensity : exponent of the examination, and largest weight.
     draws : (m,) in [0, 1), for thinning.
     uppers : (m,) the upper impression of the drawn pair of each lower one, or -1; for randomised lists.
@@ -275,7 +275,7 @@ def judge(
     fate, weight : (p,) filled.
     """
     vote_window, session_cap, session_window = limits[0], limits[1], limits[2]
-    support, support_window, first_rank = limits[3], limits[4], limits[5]
+    support, support_window = limits[3], limits[4]
     exponent, largest = propensity[0], propensity[1]
     for p in range(len(clicked)):
         winner, loser = clicked[p], other[p]
@@ -290,10 +290,7 @@ def judge(
             fate[p] = 3
             continue
         if bias == 3 and (
-            mark[loser] != 0
-            or position[winner] != position[loser] + 1
-            or position[loser] < first_rank
-            or (position[loser] - first_rank) % 2 != 0
+            mark[loser] != 0 or position[winner] != position[loser] + 1 or position[loser] % 2 != 0
         ):
             fate[p] = 4
             continue

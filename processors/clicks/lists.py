@@ -51,7 +51,7 @@ class Fault(IntEnum):
 
 #: Fault -> reason of the refusal, and the text of its detail.
 FAULTS: Final = {
-    Fault.TOO_LONG: (Reason.TOO_LARGE, "more items in one list than max_list allows"),
+    Fault.TOO_LONG: (Reason.TOO_LARGE, "more items in one list than are allowed"),
     Fault.POSITION_TWICE: (Reason.BAD_SHAPE, "two items at one position"),
     Fault.ITEM_TWICE: (Reason.BAD_SHAPE, "an item shown twice in one list"),
     Fault.BAD_TIME: (Reason.BAD_SHAPE, "a time or dwell time that is negative or out of range"),

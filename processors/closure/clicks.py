@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
 from kinstream.processors.clicks.filters import AGAIN, BOT, LATE, TAKEN, Gate
 from kinstream.processors.clicks.keys import keys_of
@@ -47,19 +48,17 @@ COUNTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings of `kinstream.processors.clicks.clicks.Clicks` of the same names."""
+class Bounds:
+    """Bounds and defaults of `kinstream.processors.clicks.clicks.Clicks`, by the same names."""
 
-    co_click_support: int
-    min_dwell_ms: int
-    vote_window_ms: int
-    support_window_ms: int
-    max_clicks_per_hour: int
-    max_clicks_per_address: int
-    max_list: int
-    max_ahead_ms: int
-    max_late_ms: int
-    max_remembered: int
+    min_dwell_ms: int = 0
+    vote_window_ms: int = Clicks.vote_window_ms
+    support_window_ms: int = Clicks.support_window_ms
+    max_clicks_per_hour: int = 1_000
+    max_clicks_per_address: int = 5_000
+    max_list: int = Clicks.max_list
+    max_ahead_ms: int = Clicks.max_ahead_ms
+    max_remembered: int = Clicks.max_remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,14 +84,14 @@ class Found:
 class CoClickedItems:
     """Item pairs with enough votes, from result lists in the order of the log."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, bounds: Bounds, support: int, max_late_ms: int) -> None:
+        self._bounds = bounds
         self.counts = dict.fromkeys(COUNTED, 0)
-        watermark = Watermark(limits.max_ahead_ms, limits.max_late_ms)
-        most = limits.max_remembered
-        caps = limits.max_clicks_per_hour, limits.max_clicks_per_address
-        self._gate = Gate(watermark, limits.vote_window_ms, *caps, most)
-        self._core = CoClicks(limits.co_click_support, limits.support_window_ms, limits.vote_window_ms, most)
+        watermark = Watermark(bounds.max_ahead_ms, max_late_ms)
+        most = bounds.max_remembered
+        caps = bounds.max_clicks_per_hour, bounds.max_clicks_per_address
+        self._gate = Gate(watermark, bounds.vote_window_ms, *caps, most)
+        self._core = CoClicks(support, bounds.support_window_ms, bounds.vote_window_ms, most)
 
     @property
     def evicted(self) -> int:
@@ -110,13 +109,13 @@ class CoClickedItems:
         ------
         BadRecord : the event has no separable lists, or a redrive names missing rows.
         """
-        lists = read_lists(event, self.limits.max_list)
+        lists = read_lists(event, self._bounds.max_list)
         arriving = _arriving(origin, len(lists.of))
         keys = keys_of(lists)
         fate = self._gate.admit(lists, keys, None if origin.rows is None else arriving, origin.append_ms)
         bad = lists.faults != Fault.NONE
         taken = (fate == TAKEN) & ~bad
-        reading = read_clicks(lists, self.limits.min_dwell_ms)
+        reading = read_clicks(lists, self._bounds.min_dwell_ms)
         known = find(lists.keys)[lists.block.item] >= 0
         clicked = (reading.mark == CLICKED) & taken[lists.of]
         pairs = self._core.pairs(lists, keys, reading, taken, known, arriving, self._gate.gone_ms)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import seed_log
 from kinstream.processors.closure.arrays import Options
-from kinstream.processors.closure.clicks import CoClickedItems, Limits
+from kinstream.processors.closure.clicks import Bounds, CoClickedItems
 from kinstream.processors.closure.graph import ClosureGraph
 from kinstream.processors.closure.labels import Labels
 from kinstream.processors.closure.paths import Explanation, explain
@@ -78,15 +78,11 @@ class Closure:
         - "support": a relation counts once its votes, those for less those against, reach `support`.
     support : votes that a relation needs under "support". Each source has one vote on a pair of items, its last;
         relations without a source share one. Labels and co-clicks need no votes.
-    max_votes : votes that are remembered; beyond it the oldest are dropped.
     from_labels : whether labelled samples make seeds.
-    max_classes : number of classes that are made dissimilar from each other; later classes only give similar pairs.
     from_co_clicks : whether co-clicked items make seeds.
     co_click_support : votes that a co-clicked pair needs.
-    min_dwell_ms, vote_window_ms, support_window_ms, max_clicks_per_hour, max_clicks_per_address, max_list,
-    max_ahead_ms, max_late_ms, max_remembered : of click records, as in `kinstream.processors.clicks.clicks.Clicks`.
+    max_late_ms : a list of clicks further behind the newest one is refused (`late-list`).
     seed : of the draws, which depend only on the seed, the identity of the event and the row.
-    max_bytes : no encoded block is larger.
 
     Raises
     ------
@@ -139,6 +135,15 @@ class Closure:
     #: The random draws are those of version 1.
     algorithm: ClassVar[str] = "closure/3"
 
+    #: Votes that are remembered; beyond it the oldest are dropped.
+    max_votes: ClassVar[int] = 1_000_000
+    #: Classes that are made dissimilar from each other; later ones only give similar pairs.
+    max_classes: ClassVar[int] = 1_000
+    #: Of click records.
+    click_bounds: ClassVar[Bounds] = Bounds()
+    #: No encoded block is larger.
+    max_bytes: ClassVar[int] = MAX_BLOCK_BYTES
+
     def __init__(
         self,
         emit: str = "both",
@@ -148,22 +153,11 @@ class Closure:
         budget: float | None = None,
         contradictions: str = "reject",
         support: int = 2,
-        max_votes: int = 1_000_000,
         from_labels: bool = True,
-        max_classes: int = 1000,
         from_co_clicks: bool = True,
         co_click_support: int = 2,
-        min_dwell_ms: int = 0,
-        vote_window_ms: int = _DAY_MS,
-        support_window_ms: int = 30 * _DAY_MS,
-        max_clicks_per_hour: int = 1_000,
-        max_clicks_per_address: int = 5_000,
-        max_list: int = 1_000,
-        max_ahead_ms: int = 300_000,
         max_late_ms: int = 7 * _DAY_MS,
-        max_remembered: int = 250_000,
         seed: int = 0,
-        max_bytes: int = MAX_BLOCK_BYTES,
     ) -> None:
         self.emit = one_of("emit", emit, EMITTED)
         self.max_new_pairs = whole("max_new_pairs", max_new_pairs or 0, 0, 1_000_000)
@@ -172,22 +166,11 @@ class Closure:
         self.budget = _budget(budget)
         self.contradictions = one_of("contradictions", contradictions, POLICIES)
         self.support = whole("support", support, 1, 1_000_000)
-        self.max_votes = whole("max_votes", max_votes, 4, 100_000_000)
         self.from_labels = flag("from_labels", from_labels)
-        self.max_classes = whole("max_classes", max_classes, 0, 10_000)
         self.from_co_clicks = flag("from_co_clicks", from_co_clicks)
         self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
-        self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
-        self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
-        self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
-        self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
-        self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
-        self.max_list = whole("max_list", max_list, 1, 9_999)
-        self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
         self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
-        self.max_remembered = whole("max_remembered", max_remembered, 1, 50_000_000)
         self.seed = whole("seed", seed, 0, 2**63 - 1)
-        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         options = Options(
             pairs=emit != "triplets",
             triplets=emit != "pairs",
@@ -201,20 +184,7 @@ class Closure:
         self._seeding = Seeding(ClosureGraph(options, self.max_votes), self.seed)
         self._items, self._seeds, self._graph = self._seeding.items, self._seeding.seeds, self._seeding.graph
         self._labels = Labels(self._seeding, self.max_classes)
-        self._clicks = CoClickedItems(
-            Limits(
-                self.co_click_support,
-                self.min_dwell_ms,
-                self.vote_window_ms,
-                self.support_window_ms,
-                self.max_clicks_per_hour,
-                self.max_clicks_per_address,
-                self.max_list,
-                self.max_ahead_ms,
-                self.max_late_ms,
-                self.max_remembered,
-            )
-        )
+        self._clicks = CoClickedItems(self.click_bounds, self.co_click_support, self.max_late_ms)
 
     # ---- the builder interface ---------------------------------------------------------------------------------
 

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from kinstream.processors.clicks.counts import FATES
-from kinstream.processors.registry import create
 from kinstream.processors.shared.base import Segmented
 from kinstream.streams.agents.letter import DETAIL, REFUSED, ROWS
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.checkpoints.state_bytes import to_bytes
-from kinstream.streams.errors import Reason, SettingsError
+from kinstream.streams.errors import Reason
 from kinstream.streams.records.codec.codec import decode_constraints
 from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import (
@@ -49,6 +48,7 @@ from tests.clicks.stream import (
     letters,
     refusals,
 )
+from tests.processors.bounds import set_bounds
 from tests.processors.click_samples import block_of, shown
 
 #: 2026-01-01T00:00:00Z: the append time of every record.
@@ -330,7 +330,7 @@ def test_a_list_without_clicks_is_no_evidence_and_no_error(kind: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_list_of_ten_thousand_items_is_refused_and_the_longest_that_may_be_is_used_within_its_cap(
-    kind: str,
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"i{n}" for n in range(1, 10_001)]
     every_second = [(name, NOW) for name in names[1::2]]
@@ -342,11 +342,13 @@ def test_a_list_of_ten_thousand_items_is_refused_and_the_longest_that_may_be_is_
         assert dict(outputs[0].headers)[ROWS] == b"0-9999"
     outputs = refused(stream, block_of([good("one"), long]), Reason.TOO_LARGE, tuple(range(4, 10_004)))
     assert said(outputs) == expected(kind)
-    with pytest.raises(SettingsError, match="max_list"):
-        create(kind, max_list=10_000)
 
-    caps = {"max_per_list": 500} if kind == "clicks" else {"max_new_pairs": 50, "max_component": 1_000}
-    stream = ready(kind, range(10_001), max_list=9_999, max_clicks_per_hour=0, **caps)
+    if kind == "clicks":
+        set_bounds(monkeypatch, kind, max_list=9_999, max_per_list=500)
+        stream = ready(kind, range(10_001), max_clicks_per_hour=0)
+    else:
+        set_bounds(monkeypatch, kind, max_list=9_999, max_clicks_per_hour=0)
+        stream = ready(kind, range(10_001), max_new_pairs=50, max_component=1_000)
     outputs = stream(
         replace(long, items=long.items[:-1], positions=long.positions[:-1], clicks=long.clicks[:-1])
     )
@@ -551,8 +553,9 @@ def test_contradictions_one_by_one_have_a_letter_each_and_change_nothing() -> No
     goes_on(stream, "closure")
 
 
-def test_votes_for_and_against_in_turn_stay_within_their_memory() -> None:
-    stream = ready("closure", contradictions="support", support=1, max_votes=100)
+def test_votes_for_and_against_in_turn_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_bounds(monkeypatch, "closure", max_votes=100)
+    stream = ready("closure", contradictions="support", support=1)
     flips = [relations([(1, 2, n % 2 == 0)] * 100) for n in range(100)]
     found = [output for block in flips for output in stream(block)]
     # Relations without a source have one vote together, the last: each turn takes back the one before.

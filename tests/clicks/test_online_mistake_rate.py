@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from kinstream.streams.records.values import Click, ConstraintBlock, Counts, Out
 from tests.clicks.lists_oracle import DIMENSION, catalogue, item_block, lists, opml, triplets_of
 from tests.clicks.stream import CONSTRAINTS, builder_stream, constraint_blocks, learner_stream
 from tests.learners.published import OPML
+from tests.processors.bounds import set_bounds
 from tests.processors.click_samples import NOW, block_of
 
 GAMMA = 0.05
@@ -27,8 +27,8 @@ COUNT = 150
 OUTCOMES = "kinstream.outcomes"
 
 
-def made(clicks: Sequence[Click], in_a_block: int, **settings: Any) -> list[Output]:
-    builder = builder_stream(NOW, **settings)
+def made(clicks: Sequence[Click], in_a_block: int) -> list[Output]:
+    builder = builder_stream(NOW)
     builder(item_block(catalogue()))
     found: list[Output] = []
     for first in range(0, len(clicks), in_a_block):
@@ -61,9 +61,10 @@ def test_the_mistake_rate_is_that_of_lists_judged_before_they_are_learned(in_a_b
     assert (run.counts.scored, run.counts.mistakes) == (expected.scored, expected.mistakes)
 
 
-def test_what_does_not_fit_into_a_block_is_counted_apart_and_adds_up() -> None:
+def test_what_does_not_fit_into_a_block_is_counted_apart_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clicks = list(lists(COUNT))
-    small = made(clicks, 25, max_bytes=1024)
+    set_bounds(monkeypatch, "clicks", max_bytes=1024)
+    small = made(clicks, 25)
     blocks = constraint_blocks(small)
     apart = sum(int((block.events == 0).sum()) for block in blocks if block.events is not None)
     expected = opml((triplets_of(click, catalogue()) for click in clicks), GAMMA)

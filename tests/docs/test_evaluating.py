@@ -46,10 +46,10 @@ def test_the_counterfactual_estimate_prints_what_the_page_shows(
 ) -> None:
     DraftedLog(tmp_path).connect(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    (command,) = [b.text for b in blocks(PAGE, "sh") if "evaluate counterfactual" in b.text]
+    command, _ = (b.text for b in blocks(PAGE, "sh") if "evaluate counterfactual" in b.text)
     found = CliRunner().invoke(cli, shlex.split(command)[1:])
     assert found.exit_code == 0, found.output
-    (shown,) = [b.text for b in blocks(PAGE, "text") if b.text.startswith("MODEL ")]
+    shown, _ = (b.text for b in blocks(PAGE, "text") if b.text.startswith("MODEL "))
     assert found.stdout.strip() == shown.strip()
     warnings = [line for line in found.stderr.splitlines() if line.startswith("warning: ")]
     assert [line.split()[1:3] for line in warnings] == [["1.0.200:", "37%"]]

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import Version
-from tests.docs.pages import ROOT, blocks
 from tests.evaluation.drafted_log import DRAFTED, LISTS, NEW, DraftedLog
 from tests.gate.gates import click, drafted
 
@@ -80,13 +79,6 @@ def test_the_table_names_every_model_and_warns_on_standard_error(log: DraftedLog
     assert [line.split()[0] for line in lines[:4]] == ["MODEL", "un-adapted", "1.0.100", "1.0.200"]
     assert f"{LISTS} drafted lists of {LISTS // 2} people" in result.stdout
     assert "warning: 1.0.200: 37% of what" in result.stderr and "warning" not in result.stdout
-
-
-def test_the_page_shows_what_is_printed(log: DraftedLog) -> None:
-    shown, _ = (
-        b.text for b in blocks(ROOT / "docs" / "evaluating.md", "text") if b.text.startswith("MODEL ")
-    )
-    assert ran("--model", "new.npz", "--model", "drafted.npz").stdout.strip() == shown.strip()
 
 
 def test_items_are_read_from_the_beginning_and_lists_from_the_start(log: DraftedLog) -> None:

@@ -78,7 +78,6 @@ class Reference:
             "bias": "none",
             "bias_exponent": 1.0,
             "max_weight": 10.0,
-            "first_rank": 0,
         } | settings
         self.known: set[str] = set()
         self.watermark = -1
@@ -283,12 +282,7 @@ class Reference:
             return "query-in-list", 1.0
         rank, above = click.positions[a], click.positions[b]
         clicked = {one.item for one in click.clicks}
-        if s["bias"] == "fair-pairs" and (
-            click.items[b] in clicked
-            or rank != above + 1
-            or above < s["first_rank"]
-            or (above - s["first_rank"]) % 2
-        ):
+        if s["bias"] == "fair-pairs" and (click.items[b] in clicked or rank != above + 1 or above % 2):
             return "not-fair-pair", 1.0
         what = (query, click.items[a], click.items[b])
         vote = ("vote", voter, what)

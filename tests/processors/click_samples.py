@@ -20,6 +20,7 @@ from kinstream.streams.records.values import (
     Table,
     Vectors,
 )
+from tests.processors.bounds import clicks
 
 SPACE = "shop"
 #: Append time of every event, far enough ahead of all times of the samples.
@@ -133,7 +134,7 @@ def told(made: Made) -> list[tuple[str, ...]]:
 
 def preferring(**settings: Any) -> Clicks:
     """A builder of preferences: each clicked item over those above it."""
-    return Clicks(**{"rules": ["click-skip-above"], **settings})
+    return clicks(**{"rules": ["click-skip-above"], **settings})
 
 
 def with_items(builder: Clicks, names: str = "i0 i1 i2 i3 i4 i5 i6 i7 i8 i9") -> Clicks:

@@ -17,6 +17,7 @@ from kinstream.streams.records.values import (
     SampleBlock,
     Table,
 )
+from tests.processors.bounds import closure
 
 SPACE = "toys"
 #: left, right, similar, source.
@@ -60,7 +61,7 @@ def samples(numbers: Sequence[int], labels: Sequence[int] | Sequence[str]) -> Sa
 
 def builder_of(count: int, **settings: object) -> Closure:
     """A closure that knows the items below `count`."""
-    builder = Closure(**settings)  # type: ignore[arg-type]
+    builder = closure(**settings)
     builder.process(items(range(count)), Origin(0))
     return builder
 

@@ -25,6 +25,7 @@ from kinstream.testing.builders import (
     rows_of,
     run,
 )
+from tests.processors import bounds
 from tests.processors.samples import blocks_of, random_labels
 from tests.support.join_events import events
 
@@ -138,11 +139,7 @@ def joining_cases() -> list[Case]:
         Case(
             "clicks-pairs-split",
             partial(
-                create,
-                "clicks",
-                rules=["co-click", "click-skip-previous"],
-                co_click_support=1,
-                max_bytes=1024,
+                bounds.clicks, rules=["co-click", "click-skip-previous"], co_click_support=1, max_bytes=1024
             ),
             [event for event in made if isinstance(event, clicks)],
         ),
@@ -193,7 +190,7 @@ def test_a_new_generation_knows_what_the_old_one_was_told(kind: str) -> None:
     made = [decode_event(value) for value in events("s", 48)]
     old, fresh = (
         create(kind, co_click_support=1, seed=1),
-        create(kind, co_click_support=1, seed=2, max_bytes=4096),
+        create(kind, co_click_support=1, seed=2),
     )
     followed = [event for event in made if isinstance(event, old.follows)]
     half = len(followed) // 2

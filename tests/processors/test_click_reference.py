@@ -13,6 +13,7 @@ from kinstream.processors.clicks.clicks import EVICTED, RULES, Clicks
 from kinstream.processors.clicks.counts import FATES
 from kinstream.processors.shared.base import Made, Origin
 from kinstream.streams.records.values import Click, Kind, LoadPosition
+from tests.processors.bounds import clicks
 from tests.processors.click_reference import Found, Reference
 from tests.processors.click_samples import NOW, block_of, items, random_click, rows_of
 
@@ -38,7 +39,6 @@ SETTINGS = st.fixed_dictionaries(
         "bias": st.sampled_from(["none", "weights", "fair-pairs"]),
         "bias_exponent": st.sampled_from([0.0, 0.5, 1.0, 2.0]),
         "max_weight": st.sampled_from([1.0, 3.0, 10.0]),
-        "first_rank": st.integers(0, 1),
     },
 )
 #: (lists, whether they come as a block, append time, whether they stand in a load)
@@ -108,7 +108,7 @@ def with_load(click: Click, load: LoadPosition | None) -> Click:
 def test_the_builder_equals_the_reference(
     events: list[tuple[list[Click], bool, int, bool]], chosen: dict[str, Any], data: st.DataObject
 ) -> None:
-    builder, reference = Clicks(**chosen), Reference(**chosen)
+    builder, reference = clicks(**chosen), Reference(**chosen)
     builder.process(items(KNOWN), Origin(0))
     reference.known = set(KNOWN)
     bad = []
@@ -136,7 +136,7 @@ def test_the_builder_equals_the_reference(
 def test_a_block_of_lists_makes_what_the_lists_make_one_by_one(
     lists: list[Click], chosen: dict[str, Any]
 ) -> None:
-    whole, single = Clicks(**chosen), Clicks(**chosen)
+    whole, single = clicks(**chosen), clicks(**chosen)
     for builder in (whole, single):
         builder.process(items(KNOWN), Origin(0))
     together = whole.process(block_of(lists), Origin(1, 300))

@@ -17,6 +17,7 @@ from kinstream.processors.shared.base import Builder, Origin, Segmented
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemClick, LoadPosition, Relation
+from tests.processors.bounds import closure
 from tests.processors.closure_reference import Reference, fixpoint, triplet_count, triplets
 from tests.processors.closure_samples import (
     SPACE,
@@ -460,13 +461,10 @@ def test_a_source_has_one_vote_and_the_oldest_votes_are_forgotten() -> None:
         ("budget", True),
         ("contradictions", "newest"),
         ("support", 0),
-        ("max_votes", 1),
         ("from_labels", 1),
-        ("max_classes", -1),
         ("from_co_clicks", None),
         ("co_click_support", 0),
         ("seed", -1),
-        ("max_bytes", 10),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:
@@ -482,7 +480,7 @@ def test_it_is_a_builder_with_segments() -> None:
 
 
 def test_blocks_stay_small_and_decode() -> None:
-    builder = Closure(max_new_pairs=0, max_new_triplets=0, max_bytes=2048)
+    builder = closure(max_new_pairs=0, max_new_triplets=0, max_bytes=2048)
     builder.process(items(range(30), dimension=40), Origin(0))
     made = tell(builder, *[(n, n + 1, n != 14, None) for n in range(29)])
     assert len(made.blocks) > 10

@@ -10,6 +10,7 @@ import pytest
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.shared.base import Origin
+from tests.processors.bounds import closure
 from tests.processors.closure_samples import (
     Said,
     items,
@@ -149,7 +150,7 @@ def test_a_builder_that_knows_nothing_of_its_hubs_yet_makes_the_same(seed: int) 
     """Restored from a checkpoint before every few events, against one that goes on with what it keeps."""
     settings: dict[str, object] = {"max_new_pairs": 20, "max_new_triplets": 20, "max_component": 9}
     edges = arrays.HUB + 200
-    warm, cold = Closure(**settings), Closure(**settings)  # type: ignore[arg-type]
+    warm, cold = closure(**settings), closure(**settings)
     start = items(range(2 * edges + 1))
     for builder in (warm, cold):
         builder.process(start, Origin(0))

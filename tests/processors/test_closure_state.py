@@ -17,6 +17,7 @@ from kinstream.processors.shared.base import Origin, State
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, Event, ItemClick
+from tests.processors.bounds import closure
 from tests.processors.closure_samples import SPACE, Said, items, relations, samples, tell
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def saved(builder: Closure) -> dict[str, bytes]:
 
 
 def restored(checkpoint: dict[str, bytes], settings: dict[str, object]) -> Closure:
-    builder = Closure(**settings)  # type: ignore[arg-type]
+    builder = closure(**settings)
     builder.restore(from_bytes(checkpoint[""]))
     builder.restore_segments(lambda name: from_bytes(checkpoint[name]))
     return builder
@@ -93,7 +94,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 @pytest.mark.parametrize("name", SETTINGS)
 def test_it_continues_from_every_message(name: str, small: bool) -> None:
     settings = SETTINGS[name]
-    builder = Closure(**settings)  # type: ignore[arg-type]
+    builder = closure(**settings)
     known: dict[str, bytes] = {}
     for offset, event in enumerate(events()):
         checkpoint = saved(builder)
@@ -115,10 +116,10 @@ def test_a_restored_one_stays_the_same_over_all_that_follows() -> None:
     """Not only at the next message: the whole rest, from each of some places."""
     stream = events(60)
     settings = SETTINGS["small caps"]
-    whole = Closure(**settings)  # type: ignore[arg-type]
+    whole = closure(**settings)
     expected = [outputs(whole, event, offset) for offset, event in enumerate(stream)]
     for start in (1, 17, 40):
-        first = Closure(**settings)  # type: ignore[arg-type]
+        first = closure(**settings)
         for offset, event in enumerate(stream[:start]):
             outputs(first, event, offset)
         second = restored(saved(first), settings)
@@ -156,7 +157,7 @@ def test_an_erasure_rewrites_its_segment_and_no_other(monkeypatch: pytest.Monkey
 
 def test_memory_is_bounded() -> None:
     """The same events again and again take no more room."""
-    builder = Closure(contradictions="support", support=2, max_votes=100)
+    builder = closure(contradictions="support", support=2, max_votes=100)
     stream = [event for event in events(30) if not getattr(event, "tombstones", ())]
     sizes = []
     for _ in range(4):
@@ -176,7 +177,7 @@ for settings in SETTINGS.values():
 
 def digest_of(settings: dict[str, object], *, half: bool) -> str:
     """Of all outputs and the last checkpoint; saved and restored half-way if asked for."""
-    builder = Closure(**settings)  # type: ignore[arg-type]
+    builder = closure(**settings)
     found = hashlib.sha256()
     stream = events()
     for offset, event in enumerate(stream):

@@ -180,7 +180,7 @@ _MISTAKES = Row(
             "0, or a small share: constraints of an event that began in an earlier block are judged late, and counted "
             "apart.",
             "a large share: the mistake rate covers few constraints. Limit the builder's constraints per event, such "
-            "as max_per_list or max_new_triplets, or follow constraints of one kind.",
+            "as max_new_triplets, or follow constraints of one kind.",
             Query(
                 f"{_split('scored')} / ({_split('scored')} + {_JUDGED} > 0)",
                 f"{_NAME}, share of all scored",
