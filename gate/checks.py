@@ -58,8 +58,13 @@ class Shares:
             found[f"empty_share_{name}"] = self._empty[side] / max(1, self._lists)
         return found
 
-    def failed(self) -> tuple[str, ...]:
-        """The names of the checks that the candidate fails."""
+    def failed(self, spared: int = 0) -> tuple[str, ...]:
+        """The names of the checks that the candidate fails.
+
+        Parameters
+        ----------
+        spared : lists for which the candidate may find nothing beside its share: as many as one user can have here.
+        """
         serving, candidate = Side.SERVING, Side.CANDIDATE
         found = self.measured()
         failed = []
@@ -68,7 +73,7 @@ class Shares:
         least = LEAST_FRESH * found["new_item_share_serving"]
         if self._fresh[serving] >= _FEW and found["new_item_share_candidate"] < least:
             failed.append("new-items")
-        if self._empty[candidate] > self._empty[serving] + MOST_EMPTY * self._lists:
+        if self._empty[candidate] > self._empty[serving] + MOST_EMPTY * self._lists + spared:
             failed.append("empty")
         return tuple(failed)
 

@@ -4,7 +4,11 @@ The un-adapted features serve until a model has won. One model at a time is the 
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
 challenger is shown to be better, also without the best `bought_votes` votes that there can be, and to lose little where
 queries do not come again; or worse; from `min_sessions` lists on, or as soon as `max_sessions` lists would hardly show
-it; or when the learner has moved on while nothing is decided. A version that has lost never comes back.
+it; or when the learner has moved on while nothing is decided; or nobody new comes. A version that has lost never comes
+back.
+
+Whatever ends a comparison is a sum over users and addresses in which each counts little, see `votes`, or a time of the
+log or of a service.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ from kinstream.gate.exposure.counts import Exposure
 from kinstream.gate.limits import LEFT_OUT, Actors, Kind, Limits
 from kinstream.gate.lists.evidence import Evidence, decisive
 from kinstream.gate.lists.hashing import hash_of
-from kinstream.gate.lists.list_id import Keys, read
+from kinstream.gate.lists.list_id import Impression, Keys, read
 from kinstream.gate.memory import Entry, Seen, Standing
 from kinstream.gate.tail import Tail
 from kinstream.gate.values import Decision, Fate, List, Options
-from kinstream.gate.votes import Sessions, Votes
+from kinstream.gate.votes import Growth, Sessions, Votes, voter
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.message import SKEW_MS as SKEW_MS
@@ -32,7 +36,7 @@ from kinstream.streams.records.message import log_time
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/7"
+ALGORITHM: Final = "gate/8"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 _MINUTE_MS: Final = 60_000
@@ -82,7 +86,8 @@ class SpaceGate:
         #: No model up to this one becomes the challenger.
         self._floor = UNADAPTED
         self._number = 0
-        #: Times of the log: the newest, the end of the last comparison, the last list of this one.
+        #: The newest time of the log, that of the end of the last comparison, and when the newest list of this one was
+        #: shown.
         self._now_ms, self._since_ms, self._heard_ms = -1, -1, -1
         self._seen = Seen()
         caps = {kind: int(getattr(options, f"per_{kind}")) for kind in Kind}
@@ -92,6 +97,7 @@ class SpaceGate:
         self._votes = Votes(options.user_votes, options.address_votes)
         #: What the lists of the comparison count together.
         self.sessions = Sessions(Votes(options.user_votes, options.address_votes))
+        self._growth = Growth()
         #: Queries that do not come again.
         self.tail = Tail()
         #: Why the list that was taken last does not count, if a person may send it again.
@@ -134,7 +140,8 @@ class SpaceGate:
         if shown.candidate <= self._floor or shown.candidate == self.serving:
             return self._left_out(Fate.RETIRED)
         made: list[Decision] = []
-        if self.challenger is not None and shown.candidate != self.challenger and self._abandoned():
+        other = self.challenger is not None and shown.candidate != self.challenger
+        if other and shown.time_ms - self._heard_ms >= self._pause_ms:
             made.append(self._end(Verdict.HOLD, "no list of it came back for a whole pause"))
             self._since_ms = self._heard_ms
         if self.challenger is None:
@@ -146,7 +153,7 @@ class SpaceGate:
         elif shown.candidate != self.challenger:
             self._left_out(Fate.OTHER_PAIR)
             return made
-        self._heard_ms = self._now_ms
+        self._heard_ms = max(self._heard_ms, shown.time_ms)
         credit, clicked = shown.outcome(self._space, one.clicked)
         key = hash_of(one.list_id)
         known = self._seen.look(key)
@@ -158,11 +165,9 @@ class SpaceGate:
             self._left_out(Fate.REPEATED)
             return made
         worth = 0.0 if known is None else known.worth
-        entry = self._count(one, credit, clicked, worth, limited=not again, whole=again and vouched)
+        entry = self._count(one, shown, credit, clicked, worth, limited=not again, whole=again and vouched)
         if entry is not None:
             self.impressions += not worth and entry.worth > 0.0
-            if worth < 1.0 == entry.worth:
-                self.shares.add(shown)
             # A late one is remembered as long as one that was shown now.
             entry = entry._replace(time_ms=self._now_ms if late else shown.time_ms)
             self._seen.note(key, entry, gone_ms, self._now_ms)
@@ -173,9 +178,19 @@ class SpaceGate:
         return made
 
     def _count(
-        self, one: List, credit: float, clicked: frozenset[int], worth: float, *, limited: bool, whole: bool
+        self,
+        one: List,
+        shown: Impression,
+        credit: float,
+        clicked: frozenset[int],
+        worth: float,
+        *,
+        limited: bool,
+        whole: bool,
     ) -> Entry | None:
         """Count a list among the sessions, and its clicks as evidence, unless a limit leaves it out.
+
+        What it shows is checked if it has a whole vote.
 
         Parameters
         ----------
@@ -195,8 +210,13 @@ class SpaceGate:
             return Entry(0, Standing.LEFT_OUT, worth) if clicked else None
         if not clicked:
             self.fates[Fate.SHOWN] += 1
-            return Entry(0, Standing.SHOWN, self.sessions.show(actors, whole))
-        weight = 1.0 if whole else self._votes.weigh(actors)
+            weight = self.sessions.show(actors, whole)
+        else:
+            weight = 1.0 if whole else self._votes.weigh(voter(actors, one.query))
+        if worth < 1.0 == weight:
+            self.shares.add(shown)
+        if not clicked:
+            return Entry(0, Standing.SHOWN, weight)
         self.evidence = self.evidence.after(credit, weight)
         self.tail.count(credit, weight, self.tail.comes_again(one))
         self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
@@ -219,9 +239,6 @@ class SpaceGate:
     def _pause_is_over(self) -> bool:
         return self._since_ms < 0 or self._now_ms - self._since_ms >= self._pause_ms
 
-    def _abandoned(self) -> bool:
-        return self._now_ms - self._heard_ms >= self._pause_ms
-
     def _moved_on(self, newest: Version) -> bool:
         """Whether a model should take the challenger's place: of far more steps, while it is far from a promotion."""
         present = self.challenger
@@ -229,7 +246,12 @@ class SpaceGate:
             return False
         far = newest.generation > present.generation or newest.step >= MOVED_ON * present.step
         undecided = self.log_e_for < decisive(self.options.error, self.stake) / 2
-        return far and undecided and self.sessions.total >= self.options.min_sessions
+        return far and undecided and self._many and self.sessions.total >= self.options.min_sessions
+
+    @property
+    def _many(self) -> bool:
+        """Whether there are more votes than may be bought: fewer end no comparison."""
+        return self.evidence.votes > self.options.bought_votes
 
     @property
     def log_e_for(self) -> float:
@@ -244,11 +266,17 @@ class SpaceGate:
 
     def _judge(self) -> list[Decision]:
         error, most, bought = self.options.error, self.options.max_sessions, self.options.bought_votes
-        if self.sessions.total < self.options.min_sessions:
+        total, stalled = self.sessions.total, self._growth.ended(self._now_ms, self.evidence.votes)
+        if not self._many:
             return []
-        better, total = self.evidence.better(error, self.stake, bought), self.sessions.total
+        if stalled:
+            return [self._end(Verdict.HOLD, "hardly anybody who had not voted has come for half of its time")]
+        if total < self.options.min_sessions:
+            return []
+        better = self.evidence.better(error, self.stake, bought)
         if better and self.tail.passes(error):
-            failed = self.shares.failed()
+            # A user has as many whole votes with clicks, and as many without.
+            failed = self.shares.failed(2 * max(self.options.user_votes, self.options.address_votes))
             if failed:
                 return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
             assert self.challenger is not None
@@ -268,6 +296,7 @@ class SpaceGate:
     def _challenge(self, candidate: Version, reason: str) -> Decision:
         self.challenger = candidate
         self._forget()
+        self._growth.begin(self._now_ms)
         return self._decide(Verdict.CHALLENGE, reason, self.serving)
 
     def _end(self, verdict: Verdict, reason: str, serving: Version | None = None) -> Decision:
@@ -395,6 +424,7 @@ class SpaceGate:
             "number": self._number,
             "times": [self._now_ms, self._since_ms, self._heard_ms],
             "tail": self.tail.plain(),
+            "growth": self._growth.plain(),
         }
         state: State = {"gate": json.dumps(plain)}
         for name, part in self._parts():
@@ -410,6 +440,7 @@ class SpaceGate:
         self.challenger = None if challenger is None else Version(*challenger)
         self.evidence = Evidence.of(plain["evidence"])
         self.impressions = int(plain["impressions"])
+        self._growth.restore(plain.get("growth"))
         self.fates.update(plain["fates"])
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]
         for name, part in self._parts():

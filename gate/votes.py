@@ -5,6 +5,9 @@ clicked list of a user counts (v / n)^2 from the v-th one on, and so does one of
 they count less than 2 v together. Whoever wants to decide needs many users and addresses, not many clicks. A weight is
 known before the list's credit is, so the bets of `kinstream.gate.lists.evidence` stay fair.
 
+All that ends a comparison is a sum of such weights, or of a bounded multiple of them (`Sessions`), or the log's time
+(`Growth`), which no user makes.
+
 References
 ----------
 Chapelle, Joachims, Radlinski, Yue: Large-scale validation and analysis of interleaved search evaluation. ACM TOIS 2012.
@@ -23,9 +26,21 @@ from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Lists that nobody clicked and that count, for each clicked one: however many there are, they end no comparison alone.
 MOST_UNCLICKED: Final = 9.0
+#: Lists of a user or address that count whole as sessions, for each that counts whole as a vote.
+LISTS_PER_VOTE: Final = 10
 #: Stands for whoever a list is of that names nobody.
 _NOBODY: Final = Actors("\0", None, None)
+#: A comparison runs at least so long before it is asked whether people still come, and how many times the votes of half
+#: of its time it must have.
+FIRST_DAYS: Final = 7
+LEAST_GROWTH: Final = 1.25
+_DAY_MS: Final = 24 * 3_600_000
 _NAMES: Final = ("users", "sessions", "addresses")
+
+
+def voter(actors: Actors, query: int | None) -> Actors:
+    """Whose vote a clicked list is: its query's if it names nobody, so one who asks the same again has one vote."""
+    return actors if any(actors) else Actors(f"\0{query}", None, None)
 
 
 class Votes:
@@ -75,8 +90,10 @@ class Votes:
 class Sessions:
     """What the lists of a comparison count together, for the numbers of lists that it takes.
 
-    A list that speaks for one side counts whole. One that says nothing counts by whose it is, as a vote does: a list
-    that nobody clicked, or a tie. So whoever only looks, such as a crawler, ends no comparison; one who clicks can.
+    A list that says nothing counts as a vote of its user does: a list that nobody clicked, or a tie. One that speaks
+    for one side counts whole up to the tenth of its user and its address, and (10 / n)^2 from there on, if one list of
+    each counts whole as a vote: less than 20 in all. So a few people who search a lot can decide; one of them cannot,
+    and whoever only looks, such as a crawler, cannot either.
 
     Parameters
     ----------
@@ -85,12 +102,12 @@ class Sessions:
 
     def __init__(self, votes: Votes) -> None:
         self._votes = votes
-        self._clicked = self._unclicked = 0.0
+        self._clicked = self._cast = self._unclicked = 0.0
 
     @property
     def total(self) -> float:
         """What they count together."""
-        return self._clicked + min(self._unclicked, MOST_UNCLICKED * (self._clicked + 1.0))
+        return self._clicked + min(self._unclicked, MOST_UNCLICKED * (self._cast + 1.0))
 
     def show(self, actors: Actors, whole: bool) -> float:
         """Count a list that nobody has clicked; returns what it counts."""
@@ -106,22 +123,59 @@ class Sessions:
         vote, credit : of the list.
         before : what it counted when nobody had clicked it; 0 if that is not known.
         """
-        weight = 1.0 if credit else vote
+        weight = min(1.0, LISTS_PER_VOTE**2 * vote) if credit else vote
         self._clicked += weight
+        self._cast += vote
         self._unclicked -= before
         return weight
 
     def clear(self) -> None:
         """Forget all: a new comparison begins."""
-        self._clicked = self._unclicked = 0.0
+        self._clicked = self._cast = self._unclicked = 0.0
         self._votes.clear()
 
     def state(self) -> State:
-        counts = np.array([self._clicked, self._unclicked], np.float64)
+        counts = np.array([self._clicked, self._unclicked, self._cast], np.float64)
         return {"counts": counts, **with_prefix("votes.", self._votes.state())}
 
     def restore(self, state: State) -> None:
-        """From a state; one of an earlier version is empty."""
+        """From a state; one before `gate/6` is empty, and one before `gate/8` has no votes of the clicked lists."""
         if state:
-            self._clicked, self._unclicked = np.asarray(state["counts"]).tolist()
+            self._clicked, self._unclicked, *cast = np.asarray(state["counts"]).tolist()
+            (self._cast,) = cast or [0.0]
             self._votes.restore(without_prefix("votes.", state))
+
+
+class Growth:
+    """Whether people still come who have not voted. A comparison in which they do not would never end.
+
+    After one week of the log's time, two, four and so on, the votes are compared with those of half of that time. Where
+    new people come as before, they have doubled. Where all have voted, further lists of theirs add less and less. Of
+    the time between two lists a day counts at most: it may be a clock that was wrong.
+    """
+
+    def __init__(self) -> None:
+        self.begin(-1)
+
+    def begin(self, now_ms: int) -> None:
+        """A comparison begins."""
+        self._last_ms, self._age_ms, self._looked_ms, self._votes = now_ms, 0, 0, 0.0
+
+    def ended(self, now_ms: int, votes: float) -> bool:
+        """Note the time of a list and the votes up to it; whether hardly any has come for half of the comparison."""
+        self._age_ms += min(max(0, now_ms - self._last_ms), _DAY_MS)
+        self._last_ms = now_ms
+        if self._age_ms < max(FIRST_DAYS * _DAY_MS, 2 * self._looked_ms):
+            return False
+        before, self._votes, self._looked_ms = self._votes, votes, self._age_ms
+        return votes < LEAST_GROWTH * before
+
+    def plain(self) -> list[float]:
+        """The state, for JSON."""
+        return [self._last_ms, self._age_ms, self._looked_ms, self._votes]
+
+    def restore(self, plain: list[float] | None) -> None:
+        """From a state; one before `gate/8` has none."""
+        if plain is not None:
+            *times, self._votes = plain
+            self._last_ms, self._age_ms, self._looked_ms = map(int, times)

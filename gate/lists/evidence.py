@@ -55,7 +55,8 @@ class Evidence:
     wins, losses, ties : impressions that the candidate won, lost, and those that nobody won.
     votes : sum of the weights of all these impressions.
     for_bets, against_bets : log of E(b) of each bet, for and against the candidate.
-    credit, squares : sums of the weighted credits, and of their squares.
+    decided, credit, squares : sums over the impressions that somebody won: of the weights, and of the credits and of
+        their squares, each times its weight. So whoever has few votes has little of these as well.
     """
 
     wins: int = 0
@@ -64,6 +65,7 @@ class Evidence:
     votes: float = 0.0
     for_bets: tuple[float, ...] = _NOTHING
     against_bets: tuple[float, ...] = _NOTHING
+    decided: float = 0.0
     credit: float = 0.0
     squares: float = 0.0
 
@@ -88,8 +90,9 @@ class Evidence:
             self.votes + weight,
             multiplied(self.for_bets, worth),
             multiplied(self.against_bets, -worth),
+            self.decided + (weight if credit else 0.0),
             self.credit + worth,
-            self.squares + worth * worth,
+            self.squares + worth * credit,
         )
 
     @property
@@ -127,9 +130,9 @@ class Evidence:
     ) -> bool:
         """Whether the candidate would not be shown to be better in `most` lists even if it had luck.
 
-        Luck means that as many of the lists to come are decided as of those before, and one more; and that their
+        Luck means that the lists to come bring as many decided votes as those before, and one more; and that their
         credits are two standard errors better. They are taken to be of one size, the root of the mean square. Two more
-        credits are supposed before, 1 and -1.
+        votes are supposed before, with the credits 1 and -1.
 
         Parameters
         ----------
@@ -139,11 +142,11 @@ class Evidence:
         ----------
         Lan, Simon, Halperin: Stochastically curtailed tests in long-term clinical trials. Sequential Analysis 1982.
         """
-        decided = self.wins + self.losses
-        square, mean = (self.squares + 2.0) / (decided + 2), self.credit / (decided + 2)
+        votes = self.decided + 2.0
+        square, mean = (self.squares + 2.0) / votes, self.credit / votes
         size = math.sqrt(square)
-        lucky = min(size, mean + _LUCK * math.sqrt(max(0.0, square - mean * mean) / (decided + 2)))
-        left = (decided + 1) / (lists + 1) * max(0, most - lists)
+        lucky = min(size, mean + _LUCK * math.sqrt(max(0.0, square - mean * mean) / votes))
+        left = (self.decided + 1.0) / (lists + 1.0) * max(0.0, most - lists)
         won = (1.0 + lucky / size) / 2.0
         hoped = (
             log - bet * bought + left * (won * math.log1p(bet * size) + (1.0 - won) * math.log1p(-bet * size))
