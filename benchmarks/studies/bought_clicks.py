@@ -1,9 +1,10 @@
 """What the gate's limits do against bought clicks, and what they cost honest users.
 
 The corpus and the models are those of `benchmarks.studies.gate`, with the gate's defaults and a list a second. Honest
-users are 3,000 people at 1,500 addresses; the r-th of them asks in proportion to r^-1/2. Bought lists click what a
-challenger alone shows that is 6 % worse; they are a fifth of all, in bursts (the last five of every 25 minutes) or at
-all times. When a comparison ends without a promotion, a newer model of the same quality challenges after the pause.
+users are 3,000 people at 1,500 addresses, or fewer at half as many, who ask as often; the r-th of them asks in
+proportion to r^-1/2. Bought lists click what a challenger alone shows that is 6 % worse; they are a fifth of all, in
+bursts (the last five of every 25 minutes) or at all times. When a comparison ends without a promotion, a newer model of
+the same quality challenges after the pause.
 
 Example: python -m benchmarks.studies.bought_clicks corpus.npz --runs 10
 """
@@ -27,9 +28,7 @@ from kinstream.gate.values import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 LISTS, PERIOD, HONEST, STEP_MS = 18_000, 1_500, 1_200, 1_000
-PEOPLE, HOMES = 3_000, 1_500
-#: Share of all lists by the people up to each.
-_ASKING: Final = np.cumsum(np.arange(1, PEOPLE + 1) ** -0.5) / np.sum(np.arange(1, PEOPLE + 1) ** -0.5)
+PEOPLE: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +37,27 @@ class Case:
 
     Parameters
     ----------
-    change : of NDCG@10 of the challengers.
+    change : of NDCG@10 of the challengers; None: equally good rankings, different for every list.
     accounts, addresses : of those who buy; 0: nobody does.
     bursts : whether bought lists come in bursts.
+    people, lists : honest users, and lists of all.
     """
 
-    change: float
+    change: float | None
     accounts: int = 0
     addresses: int = 0
     bursts: bool = True
+    people: int = PEOPLE
+    lists: int = LISTS
 
 
 CASES: Final[Mapping[str, Case]] = {
     "honest, 10 % better": Case(0.10),
     "honest, 6 % worse": Case(-0.06),
+    "honest, equally good": Case(None),
+    "honest, 10 % better, 300 people": Case(0.10, people=300),
+    "honest, 25 % better, 100 people": Case(0.25, people=100, lists=45_000),
+    "honest, equally good, 100 people": Case(None, people=100, lists=45_000),
     "bursts, 20 accounts, 4 addresses": Case(-0.06, 20, 4),
     "bursts, 20 accounts, 20 addresses": Case(-0.06, 20, 20),
     "always, 20 accounts, 20 addresses": Case(-0.06, 20, 20, False),
@@ -65,6 +71,8 @@ def run(
 ) -> tuple[int | None, Counter[str], Counter[str]]:
     """After how many lists one was promoted, ends by verdict, lists left out by reason."""
     who = np.random.default_rng([seed, 3])
+    shares = np.arange(1, case.people + 1) ** -0.5
+    asking = np.cumsum(shares) / shares.sum()
 
     def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
         bought = number % PERIOD >= HONEST if case.bursts else number % 5 == 4
@@ -73,12 +81,14 @@ def run(
             return Answer(
                 first(only), f"account {account}", f"session {number}", f"farm {account % case.addresses}"
             )
-        person = int(np.searchsorted(_ASKING, who.random()))
+        person = int(np.searchsorted(asking, who.random()))
         _, taken = Users().clicks(corpus.answers(np.array([q]), items), only, draw, number)
-        return Answer(taken, f"user {person}", f"session {number}", f"home {person % HOMES}")
+        return Answer(taken, f"user {person}", f"session {number}", f"home {person % (case.people // 2)}")
 
-    series = Series(serving, candidate, answer, seed, options, STEP_MS)
-    promoted, ended = series.played(LISTS)
+    noise = np.random.default_rng([seed, 2]) if case.change is None else None
+    step_ms = STEP_MS * PEOPLE // case.people
+    series = Series(serving, candidate, answer, seed, options, step_ms, noise)
+    promoted, ended = series.played(case.lists)
     fates = series.gate.fates.items()
     left_out = {str(n): c for n, c in fates if n.startswith(("capped", "burst")) and c}
     return promoted, ended, Counter(left_out)
@@ -102,7 +112,7 @@ def main() -> None:
         corpus = opened("documents", a.corpus)
         for name in a.cases:
             case = CASES[name]
-            serving, candidate = corpus.of_quality(case.change)
+            serving, candidate = corpus.of_quality(case.change or 0.0)
             seeds = range(a.first_seed, a.first_seed + a.runs)
             found = [run(corpus, serving, candidate, seed, case, options) for seed in seeds]
             lists = [some for some, _, _ in found if some]
