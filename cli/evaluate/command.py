@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kinstream.cli.evaluate.run import finish, output_options
+from kinstream.cli.produce.sending import by_field, field_option
 from kinstream.cli.shared.context import settings_of
 from kinstream.streams.errors import SettingsError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from kinstream.evaluation.experiment.contenders import Asked
     from kinstream.evaluation.experiment.data import Data
     from kinstream.evaluation.experiment.plan import Contender, Plan
-    from kinstream.producers.files.selection import CsvFormat, Selection
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
@@ -54,20 +54,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 metavar="LEARNER.SETTING=V,V",
                 help="Values to choose from.",
             ),
-            click.option("--choose-by", default="error", show_default=True, help="error, map or mistakes."),
             click.option("--splits", default=10, show_default=True, help="Splits of each data set."),
             click.option(
                 "--seed", default=0, show_default=True, help="Seed of splits, builders and learners."
             ),
             click.option("--in-order", is_flag=True, help="Learn from earlier rows, measure on later ones."),
             click.option("--max-train", type=int, help="Maximum number of rows to learn from."),
-            click.option(
-                "--scaling",
-                type=click.Choice(["none", "zscore", "minmax", "one-scale"]),
-                default="zscore",
-                show_default=True,
-                help="Rows of learners without a scaler of their own, by the rows learned from.",
-            ),
             click.option(
                 "--missing",
                 type=click.Choice(["refuse", "drop", "mean"]),
@@ -89,14 +81,6 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--end", metavar="OFFSET|TIME", help="Log: end offset or ISO time, exclusive."),
             click.option(
                 "--hold-out", default=0.2, show_default=True, help="Constraints: share of each test part."
-            ),
-            click.option("--features", multiple=True, metavar="[MODALITY=]COL,COL", help="File: columns."),
-            click.option("--label", metavar="COLUMN", help="File: column of the labels."),
-            click.option("--ids", metavar="COLUMN", help="File: column of item names; not a feature."),
-            click.option("--label-type", default="auto", show_default=True, help="File: type of the labels."),
-            click.option("--delimiter", help="CSV file: a comma by default; a tab for .tsv."),
-            click.option(
-                "--no-header", is_flag=True, help="CSV file: no header; the label is the last column."
             ),
         )
     ):
@@ -128,6 +112,7 @@ class _WithMore(click.Group):
 
 @click.group(cls=_WithMore, invoke_without_command=True)
 @_options
+@field_option
 @output_options
 @click.pass_context
 def evaluate(ctx: click.Context, /, **options: Any) -> None:
@@ -189,11 +174,11 @@ def _asked(options: dict[str, Any]) -> Asked:
         builders=tuple(dict.fromkeys(options["builders"])),
         grids=parse_grids(options["grids"]),
         passes=options["passes"] or (1 if options["in_order"] else None),
-        scaling=options["scaling"],
     )
 
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
+    from kinstream.cli.produce.labelled import selection as chosen
     from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.experiment.contenders import of_rows
     from kinstream.evaluation.experiment.data import of_source
@@ -203,7 +188,7 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
-    selection, form = _reading(options)
+    selection = chosen(by_field(options["fields"]))
     missing = options["missing"]
     selection = replace(selection, keep_missing=missing != "refuse")
     found: list[Data] = []
@@ -214,7 +199,7 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
             )
         path = source.removeprefix(FILE_PREFIX)
         name = source.removeprefix(BUNDLED_PREFIX) if source.startswith(BUNDLED_PREFIX) else Path(path).stem
-        opened = open_source(path, selection, form)
+        opened = open_source(path, selection)
         tell_left_out(opened.layout.left_out)
         found.append(of_source(name, opened, missing))
     modalities = {len(getattr(one, "tables", ())) for one in found}
@@ -294,26 +279,5 @@ def _plan(
         if options["in_order"]
         else RandomHalves(seed=options["seed"], most_train=options["max_train"]),
         hold_out=options["hold_out"],
-        choice=Choice(options["choose_by"] if rows else "mistakes"),
+        choice=Choice("error" if rows else "mistakes"),
     )
-
-
-def _reading(options: dict[str, Any]) -> tuple[Selection, CsvFormat]:
-    """How files are read.
-
-    Raises
-    ------
-    SettingsError : a modality is named twice, or an option is out of range.
-    """
-    from kinstream.producers.files.selection import CsvFormat, Selection
-    from kinstream.streams.records.values import DEFAULT_MODALITY
-
-    features: dict[str, list[str]] = {}
-    for text in options["features"]:
-        modality, _, columns = text.rpartition("=")
-        name = modality or DEFAULT_MODALITY
-        if name in features:
-            raise SettingsError(f"--features: modality {name!r} is given twice; write its columns as COL,COL")
-        features[name] = [column.strip() for column in columns.split(",")]
-    selection = Selection(features or None, options["label"], options["ids"], options["label_type"])
-    return selection, CsvFormat(options["delimiter"], header=not options["no_header"])

@@ -97,7 +97,7 @@ def _tried(
     trial = Trial("rows", shown=TRIED, as_json=options["as_json"])
     faults: list[Any] = []
     opened = open_items(file, given, categories, faults)
-    tell_left_out(opened.facts.get("left_out", ()), "--field vector=COL,COL")
+    tell_left_out(opened.facts.get("left_out", ()))
     for fault in faults:
         trial.refuse(f"row {fault.row + 1}", fault.as_record())
     wrong = {fault.row for fault in faults}

@@ -135,7 +135,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     spans = open_exporter(settings, "kinstream-produce")
     try:
         load = make()
-        tell_left_out(load.facts.get("left_out", ()), "--field vector=COL,COL")
+        tell_left_out(load.facts.get("left_out", ()))
         cluster.wait(settings.worker.startup_seconds)
         check_role(cluster, settings, "producer")
         producer = confluent_producer(settings.kafka)

@@ -13,7 +13,7 @@ import click
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
-def tell_left_out(columns: Iterable[str], option: str | None = "--features COL,COL") -> None:
+def tell_left_out(columns: Iterable[str], option: str | None = "--field vector=COL,COL") -> None:
     """Say on standard error which columns of a table are no features, and the option that keeps them, if one does."""
     kept = f" {option} keeps it, with the other features." if option else ""
     for column in columns:

@@ -56,7 +56,6 @@ class Asked:
     builders : names of `[builders.NAME]`, or kinds, that feed every learner; by default those that each follows.
     grids : values by setting by learner.
     passes : over the rows from which constraints are built; see `feeds.Built`.
-    scaling : of the rows of learners that do not scale them themselves; see `scaling_of`.
     batch : kinds of the batch learners to include, of `BATCH`.
     """
 
@@ -64,7 +63,6 @@ class Asked:
     builders: tuple[str, ...] = ()
     grids: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     passes: int | None = 1
-    scaling: str = USUAL_SCALING
     batch: tuple[str, ...] = ()
 
 
@@ -113,7 +111,7 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
             several_feeds = len(asked.builders or section.follows) > 1
             called = f"{name}, {builder}" if several_feeds else name
             made = _contender(called, name, section, feeds[builder], asked, modalities)
-            found.append(replace(made, scaling=scaling_of(made, asked.scaling)))
+            found.append(replace(made, scaling=scaling_of(made)))
     beside = _beside(list(feeds.values()), modalities)
     return (*beside, *found, *_batch(asked, next(iter(feeds.values())), modalities))
 
@@ -194,14 +192,14 @@ def _contender(
     return replace(found, view=SIDE_BY_SIDE) if modalities > 1 and not several(found) else found
 
 
-def scaling_of(contender: Contender, scaling: str) -> str:
-    """The scaling of a learner's rows: none if it scales them itself, else `scaling`.
+def scaling_of(contender: Contender) -> str:
+    """The scaling of a learner's rows: none if it scales them itself, else a z-score.
 
     A learner scales itself if its kind does, or if its settings or its grid name a scaler other than none.
     """
     scalers = {contender.settings.get("scaler"), *(point.get("scaler") for point in contender.grid)}
     own = contender.kind in SCALES_ITSELF or bool(scalers - {None, "none"})
-    return "none" if own else scaling
+    return "none" if own else USUAL_SCALING
 
 
 def _beside(feeds: Sequence[Feed], modalities: int) -> list[Contender]:

@@ -176,7 +176,7 @@ def filled(tables: Tables, train: Index, names: Sequence[str] = ()) -> Tables:
             called = repr(names[first + column]) if names else f"{column + 1} of {name}"
             raise SettingsError(
                 f"column {called} has no value in the {len(train)} training rows, and so no mean: leave it out with "
-                "--features"
+                "--field vector"
             )
         total = np.where(known, table[train], 0.0).sum(axis=0, dtype=np.float64)
         mean = total / np.maximum(known.sum(axis=0), 1)

@@ -48,12 +48,12 @@ def test_all_learners_of_the_settings_are_compared_with_what_learns_nothing() ->
     assert careful.kind == "opml" and careful.settings == {"gamma": 1e-4, "scaler": "zscore"}
     assert careful.feed.describe()["settings"] == {"negatives": "official"}
     assert [c.unlearned for c in found] == [True] * 10 + [False] * 3
-    # Only the learner without a scaler gets the one of --scaling.
+    # Only the learner without a scaler gets a z-score.
     assert [c.scaling for c in found[10:]] == ["none", "zscore", "zscore"]
 
 
 def test_un_learned_metrics_have_their_own_scaling_whatever_learners_get() -> None:
-    asked = Asked(("mixture", "opml", "careful"), scaling="minmax")
+    asked = Asked(("mixture", "opml", "careful"))
     found = {c.name: (c.scaling, dict(c.settings)) for c in of_rows(SETTINGS, asked)}
     assert found == {
         "euclidean": ("none", {}),
@@ -63,7 +63,7 @@ def test_un_learned_metrics_have_their_own_scaling_whatever_learners_get() -> No
         "minmax": ("minmax", {}),
         # The mixture brings its scales, `careful` its scaler.
         "mixture": ("none", {}),
-        "opml": ("minmax", {}),
+        "opml": ("zscore", {}),
         "careful": ("none", {"gamma": 1e-4, "scaler": "zscore"}),
     }
 

@@ -180,6 +180,6 @@ def test_a_selection_keeps_them_and_label_and_ids_are_what_they_are(tmp_path: Pa
 def test_an_evaluation_says_what_it_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", columns_with("Unnamed: 0", range(ROWS)))
     # It ends at a learner that is none, after it has read the file.
-    arguments = ["evaluate", "--from", f"file:{path}", "--learner", "no-such-kind", "--ids", "sku"]
+    arguments = ["evaluate", "--from", f"file:{path}", "--learner", "no-such-kind", "--field", "id=sku"]
     result = CliRunner().invoke(cli, arguments)
     assert "Column 'Unnamed: 0' only numbers or names rows" in result.stderr, result.output
