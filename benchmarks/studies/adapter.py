@@ -1,9 +1,9 @@
 """What the adapter gains on searches of the Python documentation, and what it costs.
 
 The corpus is `kinstream.producers.simulated.documentation`. 2,664 queries are learned from, and NDCG@10 is that of
-1,500 others over all items. "labels": every pair of a query and its item once. Clicks: 10,656 lists of 20 items,
-simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the rule `click-list`. The
-batch adapter has the labels, in 30 epochs, and is left out without the extra `torch`.
+1,500 others over all items, and of as many of the first. "labels": every pair of a query and its item once. Clicks:
+10,656 lists of 20 items, simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the
+rule `click-list`. The batch adapter has the labels, in 30 epochs, and is left out without the extra `torch`.
 
 Examples:
   python -m benchmarks.studies.adapter --seeds 5
@@ -54,17 +54,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--corpus", type=Path, help="NPZ with queries and items; made where it is not there")
+    parser.add_argument("--contenders", nargs="+", default=[*ONLINE, BATCH], choices=[*ONLINE, BATCH])
     parser.add_argument("--cost", action="store_true")
     a = parser.parse_args()
     if a.cost:
         costs()
         return
     with one_blas_thread():
-        gains(a.corpus, range(a.first_seed, a.first_seed + a.seeds))
+        gains(a.corpus, range(a.first_seed, a.first_seed + a.seeds), a.contenders)
 
 
-def gains(path: Path | None, seeds: range) -> None:
-    """Mean change of NDCG@10 against no adaptation, with its standard error."""
+def gains(path: Path | None, seeds: range, chosen: list[str]) -> None:
+    """Mean change of NDCG@10 against no adaptation, with its standard error: of queries never asked / asked."""
     if path is not None and path.exists():
         with np.load(path) as file:
             queries, items = file["queries"], file["items"]
@@ -74,14 +75,15 @@ def gains(path: Path | None, seeds: range) -> None:
         if path is not None:
             np.savez(path, queries=queries, items=items)
     print(f"{len(items)} items of {items.shape[1]} features, seeds {seeds.start} to {seeds.stop - 1}\n")
-    batch = find_spec("torch") is not None
-    names = [*ONLINE, *([BATCH] if batch else [])]
+    batch = BATCH in chosen and find_spec("torch") is not None
+    online = {name: of for name, of in ONLINE.items() if name in chosen}
+    names = [*online, *([BATCH] if batch else [])]
     print(f"| learned from | {NOTHING} | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}", flush=True)
     for title, people in PEOPLE.items():
         rows = []
         for seed in seeds:
             contenders = {
-                name: (kind, settings | {"seed": seed}) for name, (kind, settings) in ONLINE.items()
+                name: (kind, settings | {"seed": seed}) for name, (kind, settings) in online.items()
             }
             arguments: Any = (
                 queries,
@@ -94,16 +96,16 @@ def gains(path: Path | None, seeds: range) -> None:
                 LISTS,
                 batch and people is None,
             )
-            measured = {name: one.never.ndcg for name, one in compared(*arguments)}
-            rows.append([measured.get(name, np.nan) for name in (NOTHING, *names)])
+            measured = {name: (one.never.ndcg, one.asked.ndcg) for name, one in compared(*arguments)}
+            rows.append([measured.get(name, (np.nan, np.nan)) for name in (NOTHING, *names)])
         table = np.array(rows)
         changes = 100.0 * (table[:, 1:] / table[:, :1] - 1.0)
         error = changes.std(axis=0, ddof=1 if len(rows) > 1 else 0) / np.sqrt(len(rows))
         cells = [
-            "" if np.isnan(mean) else f"{mean:+.1f} ± {e:.1f} %"
+            "" if np.isnan(mean[0]) else f"{mean[0]:+.1f} ± {e[0]:.1f} / {mean[1]:+.1f} ± {e[1]:.1f} %"
             for mean, e in zip(changes.mean(axis=0), error, strict=True)
         ]
-        print(f"| {title} | {table[:, 0].mean():.3f} | {' | '.join(cells)} |", flush=True)
+        print(f"| {title} | {table[:, 0, 0].mean():.3f} | {' | '.join(cells)} |", flush=True)
 
 
 def costs() -> None:

@@ -4,7 +4,8 @@
 items differ from it by noise there, and all vectors have 8 loud directions that say nothing. Each query is shown ten
 items, drawn from the 40 that are nearest to it in the embedding. Place r is looked at with probability r^-1/2; an item
 of the query's topic is clicked with .9 then, another one with .02. A clicked item is preferred to those above it that
-were not. NDCG@10 is that of 1,000 other queries over all items, relevant being those of their topic.
+were not. NDCG@10 is that of 1,000 other queries, and of 1,000 of those, over all items, relevant being those of their
+topic.
 
 Example: python -m benchmarks.studies.clicked_embeddings --learner mixture --seeds 3
 """
@@ -89,10 +90,10 @@ class World:
             found.append(replace(block, events=np.array(events, np.int32), rules=("click-skip-above",)))
         return found
 
-    def ndcg(self, queries: Rows, items: Rows) -> float:
-        """NDCG@10 of the tested queries, by squared Euclidean distance."""
+    def ndcg(self, queries: Rows, sought: Codes, items: Rows) -> float:
+        """NDCG@10 of queries (q, d) of topics (q,), by squared Euclidean distance."""
         best = np.argsort(between(queries, items), axis=1, kind="stable")[:, :10]
-        gains = self.topics[best] == self.sought[:, None]
+        gains = self.topics[best] == sought[:, None]
         worth = 1.0 / np.log2(np.arange(2, 12))
         return float(np.mean(gains @ worth) / worth.sum())
 
@@ -107,15 +108,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     a = parser.parse_args()
-    print(f"| embeddings | seed | triplets | cosine | {a.learner} |\n|---|---|---|---|---|")
+    print(
+        f"| embeddings | seed | triplets | cosine, never asked | asked | {a.learner}, never asked | asked |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for name, (noise, loud) in WORLDS.items():
         for seed in range(a.first_seed, a.first_seed + a.seeds):
             world = World(seed, noise, loud)
             learner: Any = create(a.learner, **a.settings)
             triplets = learned(learner, world)
-            plain = world.ndcg(world.tested, world.items)
-            mapped = (np.asarray(learner.transform(X), np.float64) for X in (world.tested, world.items))
-            print(f"| {name} | {seed} | {triplets} | {plain:.3f} | {world.ndcg(*mapped):.3f} |", flush=True)
+            measured = [
+                f"{world.ndcg(to(queries), sought, to(world.items)):.3f}"
+                for to in (np.asarray, lambda X, of=learner: np.asarray(of.transform(X), np.float64))
+                for queries, sought in (
+                    (world.tested, world.sought),
+                    (world.queries[:TESTED], world.wanted[:TESTED]),
+                )
+            ]
+            print(f"| {name} | {seed} | {triplets} | {' | '.join(measured)} |", flush=True)
 
 
 def learned(learner: Learner, world: World) -> int:

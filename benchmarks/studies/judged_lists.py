@@ -7,7 +7,7 @@ learner agent publishes at that moment. Learners and people are good and bad: st
 matrix, labels before the clicks, learners of triplets that read ranked lists as if they were fair; 2, 5 and 15 % wrong
 clicks, and a fifth of the lists of 20 accounts that click what is wrong. What came out is in judged_lists.md.
 
-Example: python -m benchmarks.studies.judged_lists scientific packages
+Example: python -m benchmarks.studies.judged_lists scientific packages --first-split 1000 --all-looks 4000
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ LEAST: Final = 0.01
 
 
 class Found(NamedTuple):
-    """The truth in a space, as a share of the un-learned NDCG@10, and what was judged, as a share of the gain."""
+    """The truth in a space, as a share of the un-learned NDCG@10, and what was judged, as a share of the gain.
+
+    Users see what was judged if it is `shown`, and its bounds otherwise.
+    """
 
     corpus: str
     learner: str
@@ -73,6 +76,7 @@ class Found(NamedTuple):
     low: float | None
     high: float | None
     seen: int
+    shown: bool
 
     @property
     def right(self) -> bool:
@@ -156,10 +160,11 @@ def made(corpus: str, name: str, people: str, lists: int, truth: float, report: 
     """With the sign of a gain: the loss that is less."""
     seen = 0 if report is None else report.seen
     if report is None or report.difference is None:
-        return Found(corpus, name, people, lists, truth, None, None, None, seen)
+        return Found(corpus, name, people, lists, truth, None, None, None, seen, False)
     gain = 1.0 - float(report.window.rate(report.window.best) or 0.0)
     value, low, high = report.difference
-    return Found(corpus, name, people, lists, truth, -value / gain, -high / gain, -low / gain, seen)
+    judged = -value / gain, -high / gain, -low / gain
+    return Found(corpus, name, people, lists, truth, *judged, seen, report.published)
 
 
 def spaces(corpora: list[Corpus]) -> Iterator[tuple[Corpus, str, str, tuple[int, ...], int]]:
@@ -174,13 +179,16 @@ def spaces(corpora: list[Corpus]) -> Iterator[tuple[Corpus, str, str, tuple[int,
 def summary(found: list[Found]) -> dict[str, Any]:
     """How often the sign was right."""
     told = [one for one in found if one.judged is not None and abs(one.truth) > LEAST]
+    shown = [one for one in told if one.shown]
     decided = [one for one in told if one.low is not None and not one.low <= 0.0 <= (one.high or 0.0)]
     errors: NDArray[np.float64] = np.array([(one.judged or 0.0) - one.truth for one in told])
     return {
         "spaces": len({one[:3] for one in found}),
         "looks": len(found),
-        "with a difference": len(told),
-        "right": sum(one.right for one in told),
+        "with an interval": len(told),
+        "of these, right": sum(one.right for one in told),
+        "shown": len(shown),
+        "shown right": sum(one.right for one in shown),
         "significantly wrong": sum(one.significantly_wrong for one in told),
         "decided": len(decided),
         "decided right": sum(one.right for one in decided),
@@ -195,13 +203,18 @@ def main(measure: Callable[..., Iterator[Found]] = space) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpora", nargs="+")
     parser.add_argument("--only", help="learners whose name contains this text")
+    parser.add_argument("--first-split", type=int, default=0, help="the others follow")
+    parser.add_argument("--all-looks", type=int, help="look at every space after up to so many lists")
     chosen = parser.parse_args()
     found: list[Found] = []
     with one_blas_thread():
         for some in spaces([opened(name) for name in chosen.corpora]):
-            if chosen.only and chosen.only not in some[1]:
+            corpus, name, people, lists, split = some
+            if chosen.only and chosen.only not in name:
                 continue
-            for one in measure(*some):
+            if chosen.all_looks:
+                lists = tuple(n for n in LISTS if n <= chosen.all_looks)
+            for one in measure(corpus, name, people, lists, chosen.first_split + split):
                 found.append(one)
                 print(json.dumps(one._asdict()), flush=True)
     for name in chosen.corpora:

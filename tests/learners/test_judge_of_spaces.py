@@ -42,3 +42,6 @@ def test_the_sign_is_right_and_never_significantly_wrong() -> None:
     assert {one.truth > 0.0 for one in told} == {True, False}
     assert sum(one.right for one in told) >= 0.95 * len(told), [one for one in told if not one.right]
     assert not [one for one in told if one.significantly_wrong]
+    shown = [one for one in found if one.shown and abs(one.truth) > 0.01]
+    assert len(shown) > 15
+    assert sum(one.right for one in shown) >= 0.95 * len(shown), [one for one in shown if not one.right]
