@@ -80,6 +80,22 @@ def opened(name: str) -> Corpus:
     return Corpus(name, *(_unit(found[part]) for part in ("queries", "items")))
 
 
+def made_up(seed: int, missing: float, n: int = 1_200, d: int = 24) -> Corpus:
+    """Items in topics, and queries near them that have lost a part of four directions: small, and made at once.
+
+    Parameters
+    ----------
+    missing : how much of the four directions queries lack: of 1.6 there is much to learn, of .7 little.
+    """
+    draw = np.random.default_rng(seed)
+    topics = draw.normal(size=(60, d))
+    items = topics[draw.integers(60, size=n)] + 0.7 * draw.normal(size=(n, d))
+    lost = np.linalg.qr(draw.normal(size=(d, 4)))[0]
+    queries = items - missing * (items @ lost) @ lost.T + 0.3 * draw.normal(size=(n, d))
+    queries, items = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (queries, items))
+    return Corpus("made up", queries.astype(np.float32), items.astype(np.float32))
+
+
 def texts(name: str) -> Texts:
     """Item by query; of several with one query, or with one item, the first."""
     every: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from benchmarks.real_embeddings.corpora import Corpus
+from benchmarks.real_embeddings.corpora import made_up
 from benchmarks.studies.judged_lists import Found, space
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
@@ -19,20 +18,9 @@ SPACES = [(1.6, name, "2 % wrong") for name in NAMES] + [
 ]
 
 
-def corpus(seed: int, missing: float, n: int = 1_200, d: int = 24) -> Corpus:
-    """Items in topics, and queries near them that have lost a part of four directions."""
-    draw = np.random.default_rng(seed)
-    topics = draw.normal(size=(60, d))
-    items = topics[draw.integers(60, size=n)] + 0.7 * draw.normal(size=(n, d))
-    lost = np.linalg.qr(draw.normal(size=(d, 4)))[0]
-    queries = items - missing * (items @ lost) @ lost.T + 0.3 * draw.normal(size=(n, d))
-    queries, items = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (queries, items))
-    return Corpus("made", queries.astype(np.float32), items.astype(np.float32))
-
-
 def looks(missing: float, name: str, people: str) -> list[Found]:
     with one_blas_thread():
-        return list(space(corpus(1, missing), name, people, (1_000, 3_000), 1))
+        return list(space(made_up(1, missing), name, people, (1_000, 3_000), 1))
 
 
 def test_the_sign_is_right_and_never_significantly_wrong() -> None:
