@@ -120,8 +120,8 @@ class _Learning:
 
 def serve(index: str, d: int, number: int, seconds: float) -> None:
     """Serve until a line comes in; then tell recall and counters, and end."""
-    from kinstream.search.agent.metrics import SearchMetrics
-    from kinstream.search.web.answers import Answering
+    from kinstream.search.service.index_metrics import SearchMetrics
+    from kinstream.search.service.answers import Answering
     from tests.search.agents import Agent, items, served
 
     changing = seconds > 0

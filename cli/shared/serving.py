@@ -20,7 +20,7 @@ def serve(ctx: click.Context, name: str, unsupervised: bool, module: str) -> Non
     Parameters
     ----------
     name : the command.
-    module : where its `Server` is, a `kinstream.search.serving.process.Server` from the settings. Only the service
+    module : where its `Server` is, a `kinstream.search.service.process.Server` from the settings. Only the service
         itself imports it.
     """
     from kinstream.streams.processes.json_lines import describe_process

@@ -30,7 +30,7 @@ def service_findings(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
         role = {"search": "search", "gateway": "models"}[name]
 
         def checked(name: str = name, role: str = role, follows: bool = follows) -> str:
-            from kinstream.search.serving.clients import clients_of
+            from kinstream.search.service.clients import clients_of
 
             clients_of(getattr(settings, name))
             if follows:

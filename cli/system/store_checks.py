@@ -100,7 +100,7 @@ def vector_stores(settings: Settings) -> Iterator[Finding]:
 
 
 def _read(settings: Settings, space: GatewaySpaceSettings) -> str:
-    from kinstream.search.gateway.service import place_of
+    from kinstream.search.service.gateway_service import place_of
     from kinstream.search.stores.kinds import create
 
     store = create(space.store, place_of(space, settings.gateway))

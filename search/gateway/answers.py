@@ -10,17 +10,17 @@ import numpy as np
 
 from kinstream.search.drafts.drafts import Drafts, of_vectors
 from kinstream.search.drafts.randomising import Randomising
-from kinstream.search.gateway.metrics import GatewayMetrics
-from kinstream.search.gateway.query_pair import ModelPair
+from kinstream.search.service.gateway_metrics import GatewayMetrics
+from kinstream.search.queries.query_pair import ModelPair
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
-from kinstream.search.gateway.service import GatewayService
-from kinstream.search.gateway.space import Answer, GatewaySpace
+from kinstream.search.service.gateway_service import GatewayService
+from kinstream.search.backends.store import Answer, GatewaySpace
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.serving.clients import charge, note_space
-from kinstream.search.serving.desk import RETRY_SECONDS
-from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import checked, read
-from kinstream.search.serving.traces import note_model
+from kinstream.search.service.clients import charge, note_space
+from kinstream.search.service.desk import RETRY_SECONDS
+from kinstream.search.service.refusals import Refused, Why
+from kinstream.search.service.requests import checked, read
+from kinstream.search.service.traces import note_model
 from kinstream.search.stores.base import BadFilter, BadVectors, Hit, StoreAway
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors

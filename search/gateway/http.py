@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI, Request, Response
 
 from kinstream.search.gateway.answers import Answering
-from kinstream.search.gateway.metrics import GatewayMetrics
+from kinstream.search.service.gateway_metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapReply, MapRequest, SearchReply, SearchRequest, SpacesReply
-from kinstream.search.gateway.service import GatewayService
-from kinstream.search.serving.app import Application
+from kinstream.search.service.gateway_service import GatewayService
+from kinstream.search.service.app import Application
 
 
 def make_app(service: GatewayService) -> FastAPI:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from kinstream.search.serving.requests import WITHHELD, Asked, GateState, QueryId, Rows, Vector, WithheldState
+from kinstream.search.service.requests import WITHHELD, Asked, GateState, QueryId, Rows, Vector, WithheldState
 
 K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is gateway.max_k.")]
 

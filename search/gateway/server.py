@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinstream.search.serving import process
+from kinstream.search.service import process
 from kinstream.streams.extras import GATEWAY, require
 from kinstream.streams.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from kinstream.search.gateway.service import GatewayService
+    from kinstream.search.service.gateway_service import GatewayService
 
 
 def require_packages() -> None:
@@ -34,7 +34,7 @@ class Server(process.Server):
 
     def __init__(self, settings: Settings) -> None:
         require_packages()
-        from kinstream.search.gateway.service import GatewayService
+        from kinstream.search.service.gateway_service import GatewayService
 
         self._service: GatewayService = GatewayService(settings)
         role = None if self._service.models is None else "models"

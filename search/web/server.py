@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinstream.search.serving import process
+from kinstream.search.service import process
 from kinstream.streams.extras import SEARCH, require
 from kinstream.streams.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from kinstream.search.agent.service import SearchService
+    from kinstream.search.backends.index import SearchService
 
 
 def require_packages() -> None:
@@ -34,7 +34,7 @@ class Server(process.Server):
 
     def __init__(self, settings: Settings) -> None:
         require_packages()
-        from kinstream.search.agent.service import SearchService
+        from kinstream.search.backends.index import SearchService
 
         super().__init__(settings, settings.search, "query agent", "search")
         self._service: SearchService = SearchService(settings)
@@ -44,6 +44,6 @@ class Server(process.Server):
         return self._service
 
     def _make_app(self) -> FastAPI:
-        from kinstream.search.web.http import make_app
+        from kinstream.search.service.routes import make_app
 
         return make_app(self._service)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.agent.service import SearchService
+from kinstream.search.backends.index import SearchService
 from kinstream.search.models.choice import Announcement
 from kinstream.search.models.decisions import Decisions
 from kinstream.search.models.feed import ModelFeed
@@ -228,7 +228,7 @@ def full_page() -> bytes:
     """A metrics page with every series of the query agent."""
     from prometheus_client import generate_latest
 
-    from kinstream.search.agent.metrics import SearchMetrics
+    from kinstream.search.service.index_metrics import SearchMetrics
 
     drawn = {"shop": {"kind": "swaps"}}
     with running(
@@ -250,7 +250,7 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 @contextmanager
 def served(agent: Agent) -> Iterator[str]:
     """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
-    from kinstream.search.web.http import make_app
+    from kinstream.search.service.routes import make_app
 
     section = agent.settings.search.model_copy(update={"http_port": 0})
     with on_a_port(section, make_app(agent.service), agent.wait) as address:
@@ -260,7 +260,7 @@ def served(agent: Agent) -> Iterator[str]:
 @contextmanager
 def on_a_port(section: Any, app: Any, wait: Callable[[Callable[[], bool], str], Any]) -> Iterator[str]:
     """An application by uvicorn as the commands run it, at the port of its settings; yields the address."""
-    from kinstream.search.serving.process import listening, web_server
+    from kinstream.search.service.process import listening, web_server
 
     listener = listening(section)
     server = web_server(app, 2)

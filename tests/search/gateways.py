@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
@@ -141,7 +141,7 @@ def full_page() -> bytes:
     """A metrics page with every series of the gateway."""
     from prometheus_client import generate_latest
 
-    from kinstream.search.gateway.metrics import GatewayMetrics
+    from kinstream.search.service.gateway_metrics import GatewayMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
     drawn = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}

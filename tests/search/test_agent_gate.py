@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.list_id import Impression, mark_of, read
-from kinstream.search.agent.service import SearchService
+from kinstream.search.backends.index import SearchService
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings

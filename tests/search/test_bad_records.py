@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.agent.service import SearchService
+from kinstream.search.backends.index import SearchService
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.search.updates.feed import UpdatesFeed
 from kinstream.search.updates.follow import Stepping
@@ -193,7 +193,7 @@ def test_a_model_that_cannot_map_the_items_stops_no_catalogue(caplog: pytest.Log
 def test_faults_are_on_the_metrics_page() -> None:
     from prometheus_client import generate_latest
 
-    from kinstream.search.agent.metrics import SearchMetrics
+    from kinstream.search.service.index_metrics import SearchMetrics
 
     agent = Agent(spaces={"shop": {"learner": "opml", "index": "lazy", "updates": True}})
     agent.events.reader.failed = 2

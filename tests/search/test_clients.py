@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.search.serving.clients import Rates, Tokens, clients_of
+from kinstream.search.service.clients import Rates, Tokens, clients_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.json_lines import JsonFormatter
 from kinstream.streams.settings import GatewaySettings

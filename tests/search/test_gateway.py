@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kinstream.learners.models.export import encode, export
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.stores.base import StoreAway
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.records.values import ModelVersion

@@ -21,8 +21,8 @@ from kinstream.learners.models.query_map import QueryMap
 from kinstream.search.drafts.drafts import Drafts
 from kinstream.search.drafts.serving_choice import Decided
 from kinstream.search.gateway.answers import drafted
-from kinstream.search.gateway.query_pair import ModelPair
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.queries.query_pair import ModelPair
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.model import Model, Name
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import BadFilter, Hit, StoreHits

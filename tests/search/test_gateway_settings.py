@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from kinstream.cli.shared.context import checked
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.stores.base import BadFilter
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.postgres import sessionless

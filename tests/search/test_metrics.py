@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.service.index_metrics import SearchMetrics
 from kinstream.search.models.loader import Unloadable
 from kinstream.search.models.model import Model
 from kinstream.search.models.staleness import Failure

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from kinstream.search.serving import neighbours
+from kinstream.search.service import neighbours
 from kinstream.search.stores.base import StoreHits
 from tests.search.agents import SHOP, items
 from tests.search.agents import running as agent_running

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.service.index_metrics import SearchMetrics
 from kinstream.search.index.engines import Plan
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.catalogue import Changed, Put
 from kinstream.search.spaces.read_write_lock import SharedLock
 from kinstream.search.spaces.searcher import NotReady, Searcher
-from kinstream.search.web.answers import Answering
+from kinstream.search.service.answers import Answering
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Action, Table
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
@@ -155,7 +155,7 @@ def test_a_space_of_several_modalities() -> None:
 
 
 def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> None:
-    from kinstream.search.agent.service import SearchService
+    from kinstream.search.backends.index import SearchService
     from kinstream.streams.settings import Settings
 
     found: Settings = Settings.model_validate(

@@ -196,6 +196,6 @@ def _measured(agent: Any, number: int) -> None:
 def _page(agent: Any) -> str:
     from prometheus_client import generate_latest
 
-    from kinstream.search.agent.metrics import SearchMetrics
+    from kinstream.search.service.index_metrics import SearchMetrics
 
     return generate_latest(SearchMetrics(agent.service).registry).decode()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kinstream.learners.updates import Before, Origin
-from kinstream.search.agent.metrics import SearchMetrics
-from kinstream.search.web.answers import Answering
+from kinstream.search.service.index_metrics import SearchMetrics
+from kinstream.search.service.answers import Answering
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Kind, ModelUpdate, Table
 from tests.learners.published import create

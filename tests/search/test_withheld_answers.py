@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.choice import Announcement, Choice
 from kinstream.search.models.model import Name
 from kinstream.search.models.model_copies import KeptModels

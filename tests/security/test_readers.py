@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kinstream.producers.sources.schemas.registry import SchemaFiles
-from kinstream.search.serving.clients import Tokens
+from kinstream.search.service.clients import Tokens
 from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.configuration.section import secret_in
 from kinstream.streams.errors import SettingsError

@@ -15,8 +15,8 @@ from kinstream.learners.sklearn import MetricLearner
 from kinstream.producers.files.numbers import Where, numbers
 from kinstream.producers.labelled.array_source import from_arrays
 from kinstream.producers.sources.values.convert import vector
-from kinstream.search.serving.refusals import Refused
-from kinstream.search.serving.requests import checked
+from kinstream.search.service.refusals import Refused
+from kinstream.search.service.requests import checked
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError
 from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.foreign.narrowing import lost, shift

@@ -7,7 +7,7 @@ import numpy as np
 from prometheus_client import generate_latest
 
 from kinstream.search.gateway.http import make_app
-from kinstream.search.serving.process import trace
+from kinstream.search.service.process import trace
 from kinstream.streams.traces.context import model_context
 from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.traces.spans import Span

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from kinstream.search.serving.neighbours import take
-from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.service.neighbours import take
+from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.configuration.section import start_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import hide, remember, warn_of_readers

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
 
-from kinstream.search.agent.metrics import SearchMetrics
-from kinstream.search.agent.service import SearchService
-from kinstream.search.serving.app import Application
-from kinstream.search.web.answers import Answering
-from kinstream.search.web.requests import (
+from kinstream.search.service.index_metrics import SearchMetrics
+from kinstream.search.backends.index import SearchService
+from kinstream.search.service.app import Application
+from kinstream.search.service.answers import Answering
+from kinstream.search.service.replies import (
     SearchReply,
     SearchRequest,
     SimilarItemsRequest,

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from kinstream.search.index.items import Modalities
-from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import (
+from kinstream.search.service.refusals import Refused, Why
+from kinstream.search.service.requests import (
     WITHHELD,
     Asked,
     GateState,

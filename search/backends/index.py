@@ -18,7 +18,7 @@ from kinstream.search.index.engines import ONLINE, Plan, check
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
-from kinstream.search.serving.service import Waiting, notes_on
+from kinstream.search.service.service import Waiting, notes_on
 from kinstream.search.spaces.catalogue import Changed
 from kinstream.search.spaces.feed import EventsFeed
 from kinstream.search.spaces.recall import RecallSampler

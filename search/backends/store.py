@@ -14,7 +14,7 @@ import numpy as np
 
 from kinstream.search.drafts.drafts import Drafts
 from kinstream.search.drafts.randomising import Randomising
-from kinstream.search.gateway.query_pair import Gated, ModelPair
+from kinstream.search.queries.query_pair import Gated, ModelPair
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest

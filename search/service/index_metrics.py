@@ -9,7 +9,7 @@ from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kinstream.search.agent.service import SearchService
+from kinstream.search.backends.index import SearchService
 from kinstream.search.drafts.metrics import (
     decided_families,
     decided_sample,
@@ -17,7 +17,7 @@ from kinstream.search.drafts.metrics import (
     randomised_lists,
 )
 from kinstream.search.models.staleness import Failure
-from kinstream.search.serving.metrics import ServiceMetrics
+from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.spaces.searcher import Answer
 from kinstream.streams.errors import Reason
 

@@ -13,13 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from kinstream.search.serving.clients import Clients, audited, clients_of, noting
-from kinstream.search.serving.connections import Connections
-from kinstream.search.serving.desk import FAULT, JSON, RETRY_SECONDS, SAFE, Desk
-from kinstream.search.serving.metrics import ServiceMetrics
-from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import ErrorReply
-from kinstream.search.serving.service import Service
+from kinstream.search.service.clients import Clients, audited, clients_of, noting
+from kinstream.search.service.connections import Connections
+from kinstream.search.service.desk import FAULT, JSON, RETRY_SECONDS, SAFE, Desk
+from kinstream.search.service.metrics import ServiceMetrics
+from kinstream.search.service.refusals import Refused, Why
+from kinstream.search.service.requests import ErrorReply
+from kinstream.search.service.service import Service
 from kinstream.streams.settings import ServiceSettings
 from kinstream.streams.worker.page.metrics_text import RenderedMetrics
 

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
-from kinstream.search.serving.clients import clients_of
+from kinstream.search.service.clients import clients_of
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.processes.listening import bound, cannot_listen
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-    from kinstream.search.serving.service import Service
+    from kinstream.search.service.service import Service
 
 _BACKLOG: Final = 128
 _LOOK_SECONDS: Final = 0.2
@@ -140,7 +140,7 @@ class Server(ABC):
 
 def trace(app: FastAPI, exporter: Exporter) -> None:
     """Record the traced requests of an application."""
-    from kinstream.search.serving.traces import Traced
+    from kinstream.search.service.traces import Traced
     from kinstream.streams.worker.page.traces import TraceCollector
 
     app.add_middleware(Traced, spans=exporter)
@@ -148,7 +148,7 @@ def trace(app: FastAPI, exporter: Exporter) -> None:
 
 
 def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
-    """The server for an application of `kinstream.search.serving.app`, with limits on connections.
+    """The server for an application of `kinstream.search.service.app`, with limits on connections.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
     """
     import uvicorn
 
-    from kinstream.search.serving.connections import MAX_HEADER_BYTES, protocol
+    from kinstream.search.service.connections import MAX_HEADER_BYTES, protocol
 
     connections = app.state.connections
     return uvicorn.Server(

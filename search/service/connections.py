@@ -15,8 +15,8 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kinstream.search.serving.metrics import ServiceMetrics
-from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.service.metrics import ServiceMetrics
+from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.settings import ServiceSettings
 
 #: Bytes of a request line and its headers together.

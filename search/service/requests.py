@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import Vectors

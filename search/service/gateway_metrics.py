@@ -14,9 +14,9 @@ from kinstream.search.drafts.metrics import (
     drafted_lists,
     randomised_lists,
 )
-from kinstream.search.gateway.service import GatewayService
+from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.staleness import Failure
-from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
+from kinstream.search.service.metrics import BUCKETS, ServiceMetrics
 
 
 class GatewayMetrics(ServiceMetrics):

@@ -16,10 +16,10 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from kinstream.search.serving.metrics import ServiceMetrics
-from kinstream.search.serving.neighbours import Neighbours
-from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.service import threads_of
+from kinstream.search.service.metrics import ServiceMetrics
+from kinstream.search.service.neighbours import Neighbours
+from kinstream.search.service.refusals import Refused, Why
+from kinstream.search.service.service import threads_of
 from kinstream.streams.settings import ServiceSettings
 
 JSON: Final = "application/json"

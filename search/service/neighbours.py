@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.service.refusals import Refused, Why
 
 #: Neighbours of all requests that are being answered, vectors times k each.
 MOST_AT_ONCE: Final = 1_000_000

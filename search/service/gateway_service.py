@@ -10,12 +10,12 @@ from typing import Final
 from kinstream.search.drafts.drafts import Drafts, drafts_of
 from kinstream.search.drafts.randomising import randomising_of
 from kinstream.search.drafts.serving_choice import Deciding
-from kinstream.search.gateway.query_pair import Gated
-from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.queries.query_pair import Gated
+from kinstream.search.backends.store import GatewaySpace
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.serving.service import Waiting, notes_on, threads_of
+from kinstream.search.service.service import Waiting, notes_on, threads_of
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Place, Store
 from kinstream.streams.errors import BadRecord, SettingsError

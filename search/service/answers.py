@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from kinstream.search.agent.drafted_search import Ask, DraftedAnswer, randomised
-from kinstream.search.agent.metrics import SearchMetrics
-from kinstream.search.agent.service import SearchService, Served
+from kinstream.search.service.index_metrics import SearchMetrics
+from kinstream.search.backends.index import SearchService, Served
 from kinstream.search.drafts.drafts import of_vectors
-from kinstream.search.serving.clients import charge, note_space
-from kinstream.search.serving.desk import RETRY_SECONDS
-from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import read
-from kinstream.search.serving.traces import note_model
+from kinstream.search.service.clients import charge, note_space
+from kinstream.search.service.desk import RETRY_SECONDS
+from kinstream.search.service.refusals import Refused, Why
+from kinstream.search.service.requests import read
+from kinstream.search.service.traces import note_model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
-from kinstream.search.web.requests import (
+from kinstream.search.service.replies import (
     SearchRequest,
     SimilarItemsRequest,
     SimilarRequest,
