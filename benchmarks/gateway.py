@@ -70,7 +70,7 @@ def started(folder: Path, url: str, model: Path, port: int) -> subprocess.Popen[
     (folder / "url").write_text(url)
     settings = folder / "kinstream.toml"
     settings.write_text(
-        f'[gateway]\nhttp_port = {port}\n[gateway.spaces.docs]\nmodel = "{model}"\nstore = "pgvector"\n'
+        f'[gateway]\nhttp_port = {port}\n[serve.spaces.docs]\nmodel = "{model}"\nbackend = "pgvector"\n'
         f'connection_file = "{folder / "url"}"\ncollection = "docs"\n'
     )
     command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings), "gateway"]

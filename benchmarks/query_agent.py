@@ -120,8 +120,8 @@ class _Learning:
 
 def serve(index: str, d: int, number: int, seconds: float) -> None:
     """Serve until a line comes in; then tell recall and counters, and end."""
-    from kinstream.search.service.index_metrics import SearchMetrics
     from kinstream.search.service.answers import Answering
+    from kinstream.search.service.metrics import ServiceMetrics
     from tests.search.agents import Agent, items, served
 
     changing = seconds > 0
@@ -138,9 +138,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
         agent.events.append(items("shop", names, X[at : at + many]))
     learner = learning.models[0][1]
     agent.announced.announce("shop", learner, BLOCK)
-    agent.wait(
-        lambda: agent.service.spaces["shop"].searcher.glance().model.step > 0, "the model serves", 600.0
-    )
+    agent.wait(lambda: agent.space("shop").searcher.glance().model.step > 0, "the model serves", 600.0)
     stop = threading.Event()
 
     def bring() -> None:
@@ -161,12 +159,12 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
             threading.Thread(target=bring, daemon=True).start()
         sys.stdin.readline()
         stop.set()
-        searcher = agent.service.spaces["shop"].searcher
+        searcher = agent.space("shop").searcher
         Q = rows(QUERIES, d, 3)
         found = searcher.search(Q, NEIGHBOURS)
         true = searcher.scan(found.used, Q, NEIGHBOURS) or []
         share = np.mean([len(set(a) & set(b)) for a, b in zip(found.names, true, strict=True)]) / NEIGHBOURS
-        answering = Answering(agent.service, SearchMetrics(agent.service))
+        answering = Answering(agent.service, ServiceMetrics(agent.service))
         told = json.loads(answering.spaces())["spaces"][0]
         facts = {
             "recall": float(share),

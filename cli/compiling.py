@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-#: A learner, a builder or "search", and a number type if it has one.
+#: A learner, a builder or "index", and a number type if it has one.
 Part = tuple[str, str | None]
 _POLL_SECONDS: Final = 0.05
 

@@ -34,13 +34,9 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "kinstream.cli.commands.sources:sources",
         "Try the mapping of a source on records of its topic or of a file.",
     ),
-    "search": (
-        "kinstream.cli.commands.services:search",
-        "Answer nearest-neighbour queries while the metric is being learned.",
-    ),
-    "gateway": (
-        "kinstream.cli.commands.services:gateway",
-        "Map queries by the newest model, and ask your own vector store.",
+    "serve": (
+        "kinstream.cli.commands.serve:serve",
+        "Answer nearest-neighbour queries while the metric is being learned, from an index or your own store.",
     ),
     "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
     "spaces": (
@@ -90,8 +86,7 @@ _EXTRAS: Final = {
     "demo": "demo",
     "worker": "worker",
     "sources": "worker",
-    "search": "search",
-    "gateway": "gateway",
+    "serve": "serve",
     "replay": "learn",
     "evaluate": "learn,files,report",
 }

@@ -33,7 +33,7 @@ def learns(kind: str, base: object = None) -> str:
 
 
 class Roster(Collector):
-    """A series for each builder, each learner and each searched space of the settings, running or not."""
+    """A series for each builder, each learner and each served space of the settings, running or not."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -61,10 +61,10 @@ class Roster(Collector):
             learners.add_metric([f"learner-{name}", name, learner.kind, how], 1)
         yield learners
         spaces = GaugeMetricFamily(
-            "kinstream_search_space_info",
-            "1 for each space of [search.spaces] of the settings, whether a query agent runs or not.",
-            labels=("space", "learner", "index"),
+            "kinstream_serve_space_info",
+            "1 for each space of [serve.spaces] of the settings, whether the service runs or not.",
+            labels=("space", "learner", "backend"),
         )
-        for name, space in self._settings.search.spaces.items():
-            spaces.add_metric([name, space.learner, space.index], 1)
+        for name, space in self._settings.serve.spaces.items():
+            spaces.add_metric([name, space.learner or "", space.backend], 1)
         yield spaces

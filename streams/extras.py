@@ -25,10 +25,10 @@ EXTRAS: Final = {
     "jinja2": "report",
     "matplotlib": "report",
     "faiss": "faiss",
-    "fastapi": "search",
-    "h11": "search",
-    "starlette": "search",
-    "uvicorn": "search",
+    "fastapi": "serve",
+    "h11": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
     "psycopg": "pgvector",
     "qdrant_client": "qdrant",
     "metric_learn": "baselines",
@@ -40,9 +40,9 @@ EXTRAS: Final = {
 }
 #: What every agent imports.
 WORKER: Final = ("aiokafka", "faust", "numba", "orjson", "prometheus_client", "scipy")
-#: What the query agent imports, and what the gateway does.
-SEARCH: Final = ("fastapi", "uvicorn", "numba", "scipy", "prometheus_client")
-GATEWAY: Final = ("fastapi", "uvicorn", "prometheus_client")
+#: What the service imports, and what its own index does.
+SERVE: Final = ("fastapi", "uvicorn", "prometheus_client")
+INDEX: Final = ("numba", "scipy")
 #: Packages whose name differs from their import name.
 _DISTRIBUTIONS: Final = {
     "aws_msk_iam_sasl_signer": "aws-msk-iam-sasl-signer-python",

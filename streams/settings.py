@@ -38,11 +38,8 @@ from kinstream.streams.configuration.layers import Layers, broken_json, environm
 from kinstream.streams.configuration.randomise import RandomiseSettings as RandomiseSettings
 from kinstream.streams.configuration.randomise import check_shares
 from kinstream.streams.configuration.section import KeyFault, Name, Section, start_of, with_secrets
-from kinstream.streams.configuration.services import GatewaySettings as GatewaySettings
-from kinstream.streams.configuration.services import GatewaySpaceSettings as GatewaySpaceSettings
-from kinstream.streams.configuration.services import SearchSettings as SearchSettings
-from kinstream.streams.configuration.services import SearchSpaceSettings as SearchSpaceSettings
-from kinstream.streams.configuration.services import ServiceSettings as ServiceSettings
+from kinstream.streams.configuration.service import ServeSettings as ServeSettings
+from kinstream.streams.configuration.service import ServeSpaceSettings as ServeSpaceSettings
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
 from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
@@ -57,7 +54,7 @@ DEFAULT_FILE: Final = "kinstream.toml"
 #: Largest settings file.
 MAX_FILE_BYTES: Final = 1_000_000
 SECRETS: Final = frozenset({*(f"kafka.{name}" for name in KAFKA_SECRETS), "gate_key", "gate_key_retiring"})
-_CONNECTION: Final = re.compile(r"(gateway\.spaces|sinks)\..+\.connection")
+_CONNECTION: Final = re.compile(r"(serve\.spaces|sinks)\..+\.connection")
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
 
@@ -182,8 +179,7 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
     traces: TraceSettings = TraceSettings()
-    search: SearchSettings = SearchSettings()
-    gateway: GatewaySettings = GatewaySettings()
+    serve: ServeSettings = ServeSettings()
     builders: dict[Name, BuilderSettings] = {}
     learners: dict[Name, LearnerSettings] = {}
     sources: dict[Name, SourceSettings] = {}

@@ -191,7 +191,7 @@ LONG: Final = (
     "tests/search/test_follower_kafka.py",
     "tests/search/test_gateway_process.py",
     "tests/search/test_gateway_stores.py",
-    # Requests made up from the schema of the gateway; those of the query agent stay.
+    # Requests made up from the schema, to a store; those to our own index stay.
     "tests/search/test_gateway_openapi.py",
     "tests/gate/test_interleaving.py::test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_after_every_impression",
     "tests/gate/test_interleaving.py::test_the_interval_holds_at_all_looks_together",

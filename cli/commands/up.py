@@ -31,7 +31,7 @@ def up(
 ) -> None:
     """Run every agent and service of the settings together. Example: kinstream --config kinstream.toml up
 
-    The query agent and the gateway run if their settings name a space. Without KAFKA_BOOTSTRAP_SERVERS all of them use
+    The service runs if the settings name a space of it. Without KAFKA_BOOTSTRAP_SERVERS all of them use
     the embedded broker, with a checkpoint folder that is removed at the end.
     """
     from kinstream.cli.local.folder_lock import FolderLock, temporary_folder

@@ -22,7 +22,7 @@ from typing import IO, Final
 
 from kinstream.streams.processes.listening import HANDED, bound
 from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
-from kinstream.streams.settings import ServiceSettings, Settings
+from kinstream.streams.settings import ServeSettings, Settings
 
 STOP_SECONDS: Final = 8.0
 #: Largest answer of a readiness check, in bytes.
@@ -106,10 +106,8 @@ class LocalSystem:
             self.start("vectors-watch", ["vectors", "watch"])
 
     def services(self) -> dict[str, str]:
-        """The services over HTTP whose settings name a space, with their addresses; the address is "" for any port."""
-        search, gateway = self._settings.search, self._settings.gateway
-        sections = {"search": (search, search.spaces), "gateway": (gateway, gateway.spaces)}
-        return {name: address_of(one) for name, (one, spaces) in sections.items() if spaces}
+        """The service over HTTP, if the settings name a space, with its address, which is "" for any port."""
+        return {"serve": address_of(self._settings.serve)} if self._settings.serve.spaces else {}
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another Kinstream command beside the agents."""
@@ -177,7 +175,7 @@ class LocalSystem:
         self._sockets.clear()
 
 
-def address_of(service: ServiceSettings) -> str:
+def address_of(service: ServeSettings) -> str:
     """Where requests on this machine reach a service; "" if it takes any free port."""
     return f"http://{_reached(service.http_host)}:{service.http_port}" if service.http_port else ""
 

@@ -71,7 +71,7 @@ def checked(path: str | None, overrides: dict[str, Any] | None = None) -> Settin
 
     found = read(path, overrides)
     faults = list(found.faults)
-    if any(found.data.get(section) for section in ("builders", "learners", "search", "gateway", "sources")):
+    if any(found.data.get(section) for section in ("builders", "learners", "serve", "sources")):
         from kinstream.cli.shared.settings_check import algorithm_faults
 
         deeper = algorithm_faults(found)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kinstream.streams.configuration.faults import Fault, names
+from kinstream.streams.configuration.service import INDEX
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.extras import installed
@@ -21,7 +22,7 @@ _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 
 def algorithm_faults(found: Found) -> list[Fault]:
-    """The faults in [builders.*], [learners.*], [search.spaces.*] and [sources.*] beyond their form."""
+    """The faults in [builders.*], [learners.*], [serve.spaces.*] and [sources.*] beyond their form."""
     from kinstream.learners import registry as learners
     from kinstream.processors import registry as builders
 
@@ -37,8 +38,7 @@ def algorithm_faults(found: Found) -> list[Fault]:
             if not own:
                 sound[role][name] = section
     faults += _agent_faults(found, sound)
-    faults += _search_faults(found)
-    faults += _learner_faults(found, "gateway", _spaces(found, "gateway"))
+    faults += _serve_faults(found)
     faults += _source_faults(found)
     return faults
 
@@ -147,40 +147,37 @@ def _source_faults(found: Found) -> Iterator[Fault]:
             yield found.fault(("sources", name), str(error), section=True)
 
 
-def _learner_faults(found: Found, service: str, tables: list[tuple[str, dict[str, Any]]]) -> Iterator[Fault]:
-    """Spaces of a service that name a learner which is similar to one of the settings."""
+def _learner_faults(found: Found, tables: list[tuple[str, dict[str, Any]]]) -> Iterator[Fault]:
+    """Spaces of the service that name a learner which is similar to one of the settings."""
     learners = found.data.get("learners")
     known = list(learners) if isinstance(learners, dict) else []
     for name, table in tables:
         learner = table.get("learner")
         if isinstance(learner, str) and learner not in known and (hint := meant([learner], known)):
             # Without a similar name, it may be a learner of other settings.
-            path = (service, "spaces", name, "learner")
+            path = ("serve", "spaces", name, "learner")
             yield found.fault(path, f"the settings have no [learners.{learner}]{hint}")
 
 
-def _spaces(found: Found, service: str) -> list[tuple[str, dict[str, Any]]]:
-    section = found.data.get(service)
-    return _tables(section.get("spaces") if isinstance(section, dict) else None)
-
-
-def _search_faults(found: Found) -> Iterator[Fault]:
-    tables = _spaces(found, "search")
+def _serve_faults(found: Found) -> Iterator[Fault]:
+    serve = found.data.get("serve")
+    tables = _tables(serve.get("spaces") if isinstance(serve, dict) else None)
+    yield from _learner_faults(found, tables)
+    tables = [(name, table) for name, table in tables if table.get("backend", INDEX) == INDEX]
     if not tables:
         return
-    yield from _learner_faults(found, "search", tables)
     from kinstream.search.index.engines import Plan, check
-    from kinstream.streams.settings import SearchSpaceSettings
+    from kinstream.streams.settings import ServeSpaceSettings
 
     for name, table in tables:
-        path = ("search", "spaces", name)
+        path = ("serve", "spaces", name)
         try:
-            section = SearchSpaceSettings(**table)
+            section = ServeSpaceSettings(**table)
         except (ValueError, TypeError):
             continue
         try:
             settings = found.settings or Settings.model_construct(kafka=KafkaSettings.model_construct())
-            check(Plan(section.index, section.options), settings, section.learner, "")
+            check(Plan(section.index, section.options), settings, section.learner or "", "")
         except PackageMissing:
             continue
         except SettingsError as error:

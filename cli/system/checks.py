@@ -17,7 +17,7 @@ from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import look_for_source, view_of
 from kinstream.streams.errors import KinstreamError
-from kinstream.streams.extras import GATEWAY, SEARCH, WORKER, installed
+from kinstream.streams.extras import INDEX, SERVE, WORKER, installed
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.kafka.topic_check import differences
@@ -70,15 +70,13 @@ def packages(settings: Settings) -> Iterator[Finding]:
     needed: dict[str, tuple[str, ...]] = {}
     if len(agents(settings)) > 1:  # More than the metrics agent.
         needed["worker"] = WORKER
-    if settings.search.spaces:
-        needed["search"] = SEARCH
-    if settings.gateway.spaces:
-        needed["gateway"] = GATEWAY
-    if any(space.index.startswith("faiss") for space in settings.search.spaces.values()):
+    if settings.serve.spaces:
+        needed["serve"] = SERVE + (INDEX if settings.serve.indexed else ())
+    if any(space.index.startswith("faiss") for space in settings.serve.indexed.values()):
         needed["faiss"] = ("faiss",)
     if settings.traces.endpoint:
         needed["otel"] = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-    stores = [space.store for space in settings.gateway.spaces.values()]
+    stores = [space.backend for space in settings.serve.stored.values()]
     stores += [sink.store for sink in settings.sinks.values()]
     needed |= {name: (_STORES[name],) for name in stores if name in _STORES}
     for extra, names in needed.items():

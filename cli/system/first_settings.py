@@ -60,10 +60,10 @@ kind = "closure"
     + _MIXTURE.replace("{builder}", "closure"),
     "embeddings": _CLICKS
     + """
-# `kinstream gateway` maps queries and asks your store: docs/gateway.md.
-# [gateway.spaces.NAME]
+# `kinstream serve` maps queries and asks your store: docs/serving.md.
+# [serve.spaces.NAME]
 # learner = "adapter"
-# store = "pgvector"
+# backend = "pgvector"
 # connection_file = "database.url"
 # collection = "docs"
 """,

@@ -1,4 +1,4 @@
-"""Checks of the services over HTTP: permissions, clients, and what answers at their addresses."""
+"""Checks of the service over HTTP: permissions, clients, and what answers at its address."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ _MOST: Final = 100_000
 
 
 def service_findings(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
-    """What the query agent and the gateway need, and whether they run at the addresses of the settings."""
-    for name, section in (("search", settings.search), ("gateway", settings.gateway)):
-        if not section.spaces:
-            continue
-        follows = name == "search" or any(space.learner for space in settings.gateway.spaces.values())
-        role = {"search": "search", "gateway": "models"}[name]
+    """What the service needs, and whether it runs at the address of the settings."""
+    if not settings.serve.spaces:
+        return
 
-        def checked(name: str = name, role: str = role, follows: bool = follows) -> str:
-            from kinstream.search.service.clients import clients_of
+    def checked() -> str:
+        from kinstream.search.service.clients import clients_of
+        from kinstream.search.service.process import role_of
 
-            clients_of(getattr(settings, name))
-            if follows:
-                check_role(cluster, settings, role)
-            return f"may begin: kinstream {name}"
+        clients_of(settings.serve)
+        role = role_of(settings.serve)
+        if role is not None:
+            check_role(cluster, settings, role)
+        return "may begin: kinstream serve"
 
-        yield refusable(name, checked)
-        yield _running(name, address_of(section))
+    yield refusable("serve", checked)
+    yield _running(address_of(settings.serve))
 
 
 def unserved_findings(settings: Settings) -> Iterator[Finding]:
-    """The spaces with a gate or with randomised lists that no service of these settings serves.
+    """The spaces with a gate or with randomised lists that the service of these settings does not serve.
 
     Settings without a service are those of another machine: nothing can be said.
     """
-    served = {*settings.search.spaces, *settings.gateway.spaces}
+    served = settings.serve.spaces
     for section, spaces in (("gate", settings.gate), ("randomise", settings.randomise)):
         for space in spaces:
             if served and space not in served:
-                text = f"the services of these settings serve {', '.join(sorted(served))}{meant([space], served)}"
-                mend = f"add the space to [gateway.spaces] or [search.spaces], or remove [{section}.{space}]"
+                text = (
+                    f"the service of these settings has {', '.join(sorted(served))}{meant([space], served)}"
+                )
+                mend = f"add the space to [serve.spaces], or remove [{section}.{space}]"
                 yield Finding(f"{section}.{space}", False, text, mend)
 
 
-def _running(name: str, url: str) -> Finding:
-    about = f"{name} here"
+def _running(url: str) -> Finding:
+    about = "serve here"
     if not url:
         return Finding(about, True, "its port is any free one: not looked for")
     try:
@@ -68,7 +69,7 @@ def _running(name: str, url: str) -> Finding:
         return Finding(about, True, f"nothing answers at {url}")
     waiting = found.get("waiting_for") if isinstance(found, dict) else None
     if not isinstance(waiting, list):
-        return Finding(about, False, f"another program answers at {url}", f"end it, or set {name}.http_port")
+        return Finding(about, False, f"another program answers at {url}", "end it, or set serve.http_port")
     if waiting:
         return Finding(about, False, f"{url} waits for {'; '.join(map(str, waiting))}")
     return Finding(about, True, f"ready at {url}")

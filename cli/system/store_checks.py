@@ -1,4 +1,4 @@
-"""Checks of the checkpoint store, and of the vector stores that the gateway reads and sinks write."""
+"""Checks of the checkpoint store, and of the vector stores that the service reads and sinks write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinstream.streams.checkpoints.files import Files
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.checkpoints.temporary_files import PREFIX
-from kinstream.streams.configuration.services import GatewaySpaceSettings
+from kinstream.streams.configuration.service import ServeSpaceSettings
 from kinstream.streams.configuration.vectors import SinkSettings
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.settings import Settings
@@ -92,23 +92,23 @@ def _missing_folder(folder: str) -> Finding:
 
 
 def vector_stores(settings: Settings) -> Iterator[Finding]:
-    """Whether the stores of the gateway and of the sinks answer."""
-    for name, space in settings.gateway.spaces.items():
+    """Whether the stores of spaces and of the sinks answer."""
+    for name, space in settings.serve.stored.items():
         yield refusable(f"store of {name}", partial(_read, settings, space))
     for name, sink in settings.sinks.items():
         yield refusable(f"store of sink {name}", partial(_written, sink))
 
 
-def _read(settings: Settings, space: GatewaySpaceSettings) -> str:
-    from kinstream.search.service.gateway_service import place_of
+def _read(settings: Settings, space: ServeSpaceSettings) -> str:
+    from kinstream.search.backends.store import place_of
     from kinstream.search.stores.kinds import create
 
-    store = create(space.store, place_of(space, settings.gateway))
+    store = create(space.backend, place_of(space, settings.serve))
     try:
         features = store.check()
     finally:
         store.close()
-    return f"{space.store} answers" + (f", with vectors of {features} features" if features else "")
+    return f"{space.backend} answers" + (f", with vectors of {features} features" if features else "")
 
 
 def _written(sink: SinkSettings) -> str:

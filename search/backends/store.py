@@ -1,99 +1,115 @@
-"""One space of the gateway: its query models, its store, and whether they can answer."""
+"""A space whose items are in a store of others: queries are mapped, and the store is asked."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
-from kinstream.search.drafts.drafts import Drafts
-from kinstream.search.drafts.randomising import Randomising
-from kinstream.search.queries.query_pair import Gated, ModelPair
-from kinstream.search.models.staleness import Staleness
-from kinstream.search.models.subscription import FollowerStopped, Subscription
+from kinstream.search.backends.base import (
+    Found,
+    Neighbour,
+    Query,
+    Side,
+    Space,
+    TooLarge,
+    Unsupported,
+    Used,
+    Waiting,
+    gate_state,
+)
+from kinstream.search.drafts.serving_choice import Decided, Deciding
+from kinstream.search.index.items import Modalities
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.model import Name
+from kinstream.search.models.subscription import FollowerStopped
 from kinstream.search.queries.adapter import Newest
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.stores.base import BadFilter, Hit, Store, StoreAway
+from kinstream.search.queries.query_pair import Gated, ModelPair
+from kinstream.search.spaces.errors import NotReady, WrongDimension
+from kinstream.search.stores import kinds
+from kinstream.search.stores.base import BadFilter, Hit, Place, Store, StoreAway, StoreHits
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
+from kinstream.streams.settings import ServeSettings, ServeSpaceSettings, Settings
 
-log = logging.getLogger("kinstream.gateway")
+log = logging.getLogger("kinstream.serve")
 
 #: Seconds between two checks of a store, and after one that failed.
 CHECK_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.5
 
 
-class Answer(NamedTuple):
-    """The hits of a request.
+class StoreSpace(Space):
+    """Maps queries by the model that serves, and asks the store.
 
     Parameters
     ----------
-    hits : of each query under the serving model, all of one state of the store.
-    candidates : the same under the candidate, by the number of the query; of the state of the store at that moment.
-    version : of the state that `hits` are of.
-    """
-
-    hits: list[list[Hit]]
-    candidates: dict[int, list[Hit]]
-    version: str | None
-
-
-class GatewaySpace:
-    """Maps queries and asks the store. Any thread may call it.
-
-    Parameters
-    ----------
-    kind, collection : of the store, for answers.
-    pinned : the model of a file; None to follow `subscription`.
-    gated, drafts : the decisions of a gate on the space, and its drafted lists; None without a gate.
-    randomising : its randomised lists; None if there are none.
+    models : the feed, if the space follows a learner; not started yet.
     threads : requests that ask the store under a candidate at the same time.
+    create : a store from its kind and place.
+
+    Attributes
+    ----------
+    trouble : why the last check of the store failed; None if it succeeded. A request says nothing of other requests.
+    turned : when the last check ended.
     timed : receives the seconds of every request to the store, and whether it answered.
+
+    Raises
+    ------
+    SettingsError : the space cannot be served with its settings.
     """
+
+    measure = "similarity"
 
     def __init__(
         self,
+        settings: Settings,
         name: str,
-        kind: str,
-        collection: str,
-        store: Store,
-        subscription: Subscription | None,
-        pinned: QueryModel | None,
-        gated: Gated | None = None,
-        drafts: Drafts | None = None,
-        randomising: Randomising | None = None,
+        section: ServeSpaceSettings,
+        models: ModelFeed | None,
         threads: int = 1,
-        timed: Callable[[str, float, bool], None] = lambda *_: None,
+        create: Callable[[str, Place], Store] = kinds.create,
     ) -> None:
-        self.name = name
-        self.kind = kind
-        self.collection = collection
-        self.timed = timed
-        self.gated = gated
-        self.drafts = drafts
-        self.randomising = randomising
-        #: Why the last check of the store failed; None if it succeeded. A request says nothing of other requests.
+        place = f"serve.spaces.{name}"
+        try:
+            self._store = create(section.backend, place_of(section, settings.serve))
+            self._pinned = None if section.model is None else QueryModel.from_file(section.model)
+        except SettingsError as error:
+            raise type(error)(f"{place}: {error}") from None
+        subscription = self._newest = self.gated = None
+        if section.learner is not None and models is not None:
+            subscription = models.subscribe(name, section.learner)
+            self._newest = Newest(section.learner)
+            if name in settings.gate:
+                self.gated = Gated(section.learner, Deciding(name, section.learner, models))
+        elif name in settings.gate:
+            raise SettingsError(
+                f"{place}: model pins a file, and [gate.{name}] decides who serves: name the learner in place of "
+                f"model, or remove [gate.{name}]"
+            )
+        learner = section.learner if self._pinned is None else self._pinned.learner
+        assert learner is not None
+        super().__init__(settings, name, learner, subscription)
+        self.about = {"kind": section.backend, "collection": section.collection}
+        self.timed: Callable[[str, float, bool], None] = lambda *_: None
         self.trouble: str | None = "not asked yet"
-        #: Number of features of the store's vectors; None while unknown, or if it takes any.
-        self.dimension: int | None = None
-        self._store = store
-        #: To the newest model; None for a pinned one.
-        self.subscription = subscription
-        self._pinned = pinned
-        self._newest = None if subscription is None else Newest(subscription.learner)
-        self._none = QueryModel(self.newest.learner)
+        #: Features of the store's vectors; None while unknown, or if it takes any.
+        self.features: int | None = None
+        self._none = QueryModel(learner)
         #: Asks the store for the candidate's hits while the request's own thread asks for the serving model's.
         self._beside = ThreadPoolExecutor(threads, f"kinstream-candidate-{name}")
         self._stopping = threading.Event()
         #: A request was not answered: the next check is due.
         self._doubted = threading.Event()
-        #: When the last check ended.
         self.turned = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name=f"kinstream-store-{name}", daemon=True)
 
@@ -124,7 +140,7 @@ class GatewaySpace:
     def _check(self) -> None:
         before = self.trouble
         try:
-            self.dimension = self._store.check()
+            self.features = self._store.check()
             self.trouble = None
         except StoreAway as error:
             self.trouble = str(error)
@@ -134,7 +150,16 @@ class GatewaySpace:
             if self.trouble != before:
                 log.exception("space %r: the check of its store failed", self.name)
 
-    # ---- answers ----------------------------------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def modalities(self) -> Modalities | None:
+        return None
+
+    @property
+    def dimension(self) -> int | None:
+        model = self.pair().serving
+        return self.features if model.dimension is None else model.dimension
 
     @property
     def newest(self) -> QueryModel:
@@ -148,23 +173,28 @@ class GatewaySpace:
             # The service ends because of the failure; until then it answers.
             return self._newest.of(self.subscription.serving)
 
-    @property
-    def model(self) -> QueryModel:
-        """The model that serves: see `pair`."""
-        return self.pair().serving
-
     def pair(self) -> ModelPair:
         """Who answers now: with a gate, as it has decided; else the newest model.
 
         A model of another dimension than the store does not serve.
         """
         if self.gated is not None:
-            return self.gated.pair(self.dimension)
+            return self.gated.pair(self.features)
         found = self.newest
         return ModelPair(found if self._fits(found) else self._none)
 
     def _fits(self, model: QueryModel) -> bool:
-        return model.dimension is None or self.dimension is None or model.dimension == self.dimension
+        return model.dimension is None or self.features is None or model.dimension == self.features
+
+    @property
+    def known(self) -> bool:
+        if self.subscription is None:
+            return True
+        return self.subscription.caught_up and (self.gated is None or self.gated.tried)
+
+    @property
+    def ready(self) -> bool:
+        return self.known and self.trouble is None
 
     @property
     def behind(self) -> bool:
@@ -178,15 +208,14 @@ class GatewaySpace:
         return staleness.behind or not self._fits(self.newest) or self.pair().missing
 
     @property
-    def loaded(self) -> bool:
-        """Whether all models from before the start are known, and were tried."""
-        if self.subscription is None:
-            return True
-        return self.subscription.caught_up and (self.gated is None or self.gated.tried)
+    def serving(self) -> tuple[Name, bool]:
+        model = self.pair().serving
+        return model.name, model.adapted
 
     @property
-    def ready(self) -> bool:
-        return self.loaded and self.trouble is None
+    def alive(self) -> bool:
+        """Whether the thread that checks the store runs, if it should."""
+        return self._stopping.is_set() or self._thread.ident is None or self._thread.is_alive()
 
     @property
     def unchecked_seconds(self) -> float:
@@ -194,22 +223,86 @@ class GatewaySpace:
         begun = self._thread.ident is not None and not self._stopping.is_set()
         return time.monotonic() - self.turned if begun else 0.0
 
-    def staleness(self) -> Staleness | None:
-        """The age of the newest model; None for a pinned one."""
-        return None if self.subscription is None else self.subscription.staleness()
+    def decided(self) -> tuple[Decided, bool] | None:
+        pair = self.pair()
+        return None if pair.decided is None else (pair.decided, pair.missing)
 
-    def search(self, pair: ModelPair, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
-        """The hits of queries (n, d). The store is asked for both models at the same time, with a request for each.
+    def waiting_for(self) -> Iterator[Waiting]:
+        if not self.known:
+            staleness = self.staleness()
+            why = None if staleness is None else staleness.trouble
+            yield Waiting(f"models of {self.name!r} under {self.learner!r}", why)
+        if self.trouble is not None:
+            yield Waiting(f"the store of {self.name!r}", self.trouble)
 
-        Parameters
-        ----------
-        drafted : numbers of the queries that are also asked under the candidate. Those are left out that it maps to
-            numbers that are not finite, and all of them if the store does not take its vectors.
+    def shown(self) -> dict[str, Any]:
+        staleness, pair = self.staleness(), self.pair()
+        facts = {
+            "space": self.name,
+            "model": _named(pair.serving),
+            **self._state(None),
+            "ready": self.ready,
+            "dimension": self.features,
+            "announced": None if staleness is None else str(staleness.announced),
+            "behind": self.behind,
+        }
+        gate = {} if pair.decided is None else {"gate": gate_state(pair.decided, pair.missing)}
+        return facts | gate | self.withheld()
+
+    def _state(self, version: str | None) -> dict[str, Any]:
+        return {"store": self.about | {"version": version}}
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    def map(self, rows: Vectors) -> tuple[dict[str, Any], Side, Vectors]:
+        model = self._pair_for(rows).serving
+        return {}, _side(model, {}), model.map(rows)
+
+    def _pair_for(self, rows: Vectors) -> ModelPair:
+        """Who answers. Once for a request: everything in the answer comes from these models."""
+        if not self.known:
+            raise NotReady
+        pair = self.pair()
+        if not pair.serving.takes(rows):
+            # Another model serves than when the vectors were checked.
+            raise WrongDimension((("vectors", pair.serving.dimension or 0),))
+        return pair
+
+    def _ask(self, query: Query, drafted: list[int], used: Used) -> Found:
+        if query.rows is None:
+            raise Unsupported(f"the store of {self.name!r} is asked by vector, not by item")
+        pair = self._pair_for(query.rows)
+        if pair.candidate is None or not pair.candidate.takes(query.rows):
+            drafted = []
+        used(_version(pair.serving))
+        found, others = self._both(pair, query, drafted)
+        ranked = dict(enumerate(map(_neighbours, found.hits)))
+        for row, hits in enumerate(found.hits):
+            if _infinite(hits):
+                raise TooLarge(row, "similarities")
+        candidate = None
+        if pair.candidate is not None:
+            finite = {row: _neighbours(hits) for row, hits in others.items() if not _infinite(hits)}
+            candidate = _side(pair.candidate, finite)
+        more: list[dict[str, Any]] = [{} for _ in found.hits]
+        state = self._state(found.version)
+        return Found(_side(pair.serving, ranked), candidate, state, more, pair.decided, pair.missing)
+
+    def _both(
+        self, pair: ModelPair, query: Query, drafted: list[int]
+    ) -> tuple[StoreHits, dict[int, list[Hit]]]:
+        """The hits of the serving model, and by number of the query those of the candidate.
+
+        The store is asked for both at the same time, with a request for each. The candidate's are of the state of the
+        store at that moment. Those are left out that it maps to numbers that are not finite, and all of them if the
+        store does not take its vectors.
 
         Raises
         ------
         StoreAway, BadFilter : as of the store.
         """
+        queries, k, where = query.rows, query.k, query.where
+        assert queries is not None
         began = time.perf_counter()
         answered = False
         try:
@@ -233,4 +326,42 @@ class GatewaySpace:
             raise
         finally:
             self.timed(self.name, time.perf_counter() - began, answered)
-        return Answer(found.hits, candidates, found.version)
+        return found, candidates
+
+    def _why_fewer(self, query: Query) -> str | None:
+        return "filter" if query.where else "store"
+
+
+def place_of(section: ServeSpaceSettings, limits: ServeSettings) -> Place:
+    """Where the items of a space lie."""
+    return Place(
+        section.connect_by(),
+        section.collection,
+        section.distance,
+        section.columns,
+        # Nothing waits longer for a request.
+        min(limits.store_seconds, limits.request_seconds),
+        section.options,
+    )
+
+
+def _side(model: QueryModel, ranked: dict[int, list[Neighbour]]) -> Side:
+    return Side(_named(model), _version(model), ranked)
+
+
+def _version(model: QueryModel) -> Version:
+    return Version(*model.name) if model.adapted else UNADAPTED
+
+
+def _named(model: QueryModel) -> dict[str, Any]:
+    named = {"learner": model.learner, **model.name._asdict()}
+    return named | {"digest": model.digest, "adapted": model.adapted}
+
+
+def _infinite(hits: list[Hit]) -> bool:
+    return any(math.isinf(hit.similarity) for hit in hits)
+
+
+def _neighbours(hits: list[Hit]) -> list[Neighbour]:
+    # A vector of zeros has no cosine.
+    return [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]

@@ -1,4 +1,4 @@
-"""What services over HTTP share: requests, refusals, connections, limits, metrics, the process.
+"""The service over HTTP: requests, answers, routes, refusals, connections, limits, metrics, the process.
 
-The query agent and the gateway are made of it. Only commands import it.
+Only the command imports it.
 """

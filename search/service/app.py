@@ -18,26 +18,26 @@ from kinstream.search.service.connections import Connections
 from kinstream.search.service.desk import FAULT, JSON, RETRY_SECONDS, SAFE, Desk
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.refusals import Refused, Why
-from kinstream.search.service.requests import ErrorReply
+from kinstream.search.service.replies import ErrorReply
 from kinstream.search.service.service import Service
-from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.settings import ServeSettings
 from kinstream.streams.worker.page.metrics_text import RenderedMetrics
 
 #: Routes answered under any number of requests.
-PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES: Final = frozenset({"/livez", "/healthz", "/readyz", "/metrics"})
 _REASONS: Final = {
     400: "The body is not JSON.",
-    401: "{section}.clients_file names the clients, and the request has the token of none.",
+    401: "serve.clients_file names the clients, and the request has the token of none.",
     404: "The space, item or path does not exist.",
     405: "The path does not support this method.",
     408: "The body did not arrive in time.",
-    413: "The body is larger than {section}.max_body_bytes.",
+    413: "The body is larger than serve.max_body_bytes.",
     415: "The body is of another media type than application/json.",
-    429: "The client asks more often than {section}.client_rate; Retry-After gives the time to retry.",
+    429: "The client asks more often than serve.client_rate; Retry-After gives the time to retry.",
     422: "The request does not fit the schema, the space or the limits; `place` names the part.",
     500: "An internal error; the log of the server has details.",
     503: "Not ready, or too many requests at once; Retry-After gives the time to retry.",
-    504: "The answer took longer than {section}.request_seconds.",
+    504: "The answer took longer than serve.request_seconds.",
 }
 #: What a route with a body may answer besides 200.
 _POSTED: Final = tuple(_REASONS)
@@ -46,24 +46,21 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
 
 
 class Application:
-    """The application of a service, to which its routes are added.
-
-    Parameters
-    ----------
-    title, description : of the OpenAPI page.
+    """The application of the service, to which its routes are added.
 
     Attributes
     ----------
     app : with `app.state.desk`, `app.state.metrics` and `app.state.connections`.
     """
 
-    def __init__(self, service: Service, metrics: ServiceMetrics, title: str, description: str) -> None:
+    def __init__(self, service: Service, metrics: ServiceMetrics) -> None:
         limits = service.limits
         self.desk = Desk(limits, metrics)
         self.app = FastAPI(
-            title=title,
+            title="Kinstream",
             version="1",
-            description=description,
+            description="Queries under models that are being learned, to our own index or to your vector store. Every "
+            "answer names the model and the state of the items that it comes from.",
             docs_url=None,
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
@@ -77,10 +74,9 @@ class Application:
             self.app.add_middleware(_Known, clients=clients or Clients(None, None), logged=limits.audit)
         self.app.add_middleware(_Timed, metrics=metrics)
         self._errors: dict[int | str, dict[str, Any]] = {
-            status: {"model": ErrorReply, "description": text.format(section=limits.section)}
-            for status, text in _REASONS.items()
+            status: {"model": ErrorReply, "description": text} for status, text in _REASONS.items()
         }
-        _handle_errors(self.app, logging.getLogger(f"kinstream.{limits.section}"))
+        _handle_errors(self.app, logging.getLogger("kinstream.serve"))
         _probes(self.app, service, metrics)
 
     def post(self, path: str, reply: Any, asked: Any, summary: str) -> Callable[[_Handler], _Handler]:
@@ -107,8 +103,10 @@ class Application:
 
 
 def _probes(app: FastAPI, service: Service, metrics: ServiceMetrics) -> None:
+    # `/healthz` is what the pages of workers call it.
+    @app.get("/livez", include_in_schema=False)
     @app.get("/healthz", include_in_schema=False)
-    async def healthz() -> Response:
+    async def livez() -> Response:
         ok, body = service.health.live()
         return _json(200 if ok else 503, body)
 
@@ -172,16 +170,16 @@ class _Admitted:
     """Limits the number of requests at a time; probes are not limited."""
 
     def __init__(
-        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], limits: ServiceSettings
+        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], limits: ServeSettings
     ) -> None:
-        self._app, self._most, self._section = app, limits.max_connections, limits.section
+        self._app, self._most = app, limits.max_connections
         self._inside = 0
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
         elif self._inside >= self._most:
-            detail = f"{self._inside} requests at once; the limit is {self._section}.max_connections"
+            detail = f"{self._inside} requests at once; the limit is serve.max_connections"
             refused = Refused(503, Why.BUSY, detail, retry_seconds=RETRY_SECONDS)
             await _json(503, refused.body(), refused.headers | {"Connection": "close"})(scope, receive, send)
         else:

@@ -20,7 +20,7 @@ from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.configuration.section import start_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import hide, remember, warn_of_readers
-from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.settings import ServeSettings
 
 log = logging.getLogger("kinstream.clients")
 audit = logging.getLogger("kinstream.audit")
@@ -256,7 +256,7 @@ def audited(client: str, scope: Mapping[str, Any], space: list[str], status: int
     )
 
 
-def clients_of(limits: ServiceSettings) -> Clients | None:
+def clients_of(limits: ServeSettings) -> Clients | None:
     """The clients that a service lets in; None if there is no limit on them.
 
     Raises

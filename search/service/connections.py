@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.refusals import Refused, Why
-from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.settings import ServeSettings
 
 #: Bytes of a request line and its headers together.
 MAX_HEADER_BYTES: Final = 16_384
@@ -31,7 +31,7 @@ class Connections:
     limits : `max_connections`, waiting or busy, and their time limits.
     """
 
-    def __init__(self, limits: ServiceSettings, metrics: ServiceMetrics) -> None:
+    def __init__(self, limits: ServeSettings, metrics: ServiceMetrics) -> None:
         self.limits = limits
         self._metrics = metrics
         self._open: set[Connection] = set()
@@ -168,7 +168,7 @@ class Connection(H11Protocol):
     def _late(self) -> None:
         self.shared.count("slow")
         limits = self.shared.limits
-        detail = f"no whole request within {limits.header_seconds:g} s ({limits.section}.header_seconds)"
+        detail = f"no whole request within {limits.header_seconds:g} s (serve.header_seconds)"
         self._refuse(Refused(408, Why.TOO_SLOW, detail))
 
     def _stalled(self) -> None:

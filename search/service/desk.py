@@ -20,7 +20,7 @@ from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.neighbours import Neighbours
 from kinstream.search.service.refusals import Refused, Why
 from kinstream.search.service.service import threads_of
-from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.settings import ServeSettings
 
 JSON: Final = "application/json"
 RETRY_SECONDS: Final = 1
@@ -31,12 +31,11 @@ SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 class Desk:
     """Receives requests within the limits, and processes them in a pool of threads."""
 
-    def __init__(self, limits: ServiceSettings, metrics: ServiceMetrics) -> None:
+    def __init__(self, limits: ServeSettings, metrics: ServiceMetrics) -> None:
         self._limits = limits
         self._metrics = metrics
-        self._section = limits.section
-        self._log = logging.getLogger(f"kinstream.{limits.section}")
-        self._pool = ThreadPoolExecutor(threads_of(self._limits), f"kinstream-{limits.section}")
+        self._log = logging.getLogger("kinstream.serve")
+        self._pool = ThreadPoolExecutor(threads_of(self._limits), "kinstream-serve")
         self._busy = 0
         #: Bytes of request bodies in memory.
         self._held = 0
@@ -73,7 +72,7 @@ class Desk:
         try:
             content = await asyncio.wait_for(asyncio.shield(future), max(left, 0.001))
         except TimeoutError:
-            detail = f"no answer within {self._limits.request_seconds:g} s ({self._section}.request_seconds)"
+            detail = f"no answer within {self._limits.request_seconds:g} s (serve.request_seconds)"
             raise Refused(504, Why.TIMEOUT, detail, retry_seconds=RETRY_SECONDS) from None
         except Refused:
             raise
@@ -95,7 +94,7 @@ class Desk:
     def _check_places(self) -> None:
         if self._busy >= self._limits.max_concurrent:
             raise self._too_busy(
-                f"{self._busy} requests are being processed; the limit is {self._section}.max_concurrent"
+                f"{self._busy} requests are being processed; the limit is serve.max_concurrent"
             )
 
     def _too_busy(self, detail: str) -> Refused:

@@ -1,4 +1,4 @@
-"""A service as a process: HTTP server, signals, the watch over both."""
+"""The service as a process: HTTP server, signals, the watch over both."""
 
 from __future__ import annotations
 
@@ -8,54 +8,62 @@ import signal
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.search.service.clients import clients_of
+from kinstream.streams.extras import INDEX, SERVE, require
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.processes.listening import bound, cannot_listen
 from kinstream.streams.processes.supervisor import RESTART
-from kinstream.streams.settings import ServiceSettings, Settings
+from kinstream.streams.settings import ServeSettings, Settings
 from kinstream.streams.traces.exporter import Exporter, open_exporter
 
 if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-    from kinstream.search.service.service import Service
-
 _BACKLOG: Final = 128
 _LOOK_SECONDS: Final = 0.2
 
 
-class Server(ABC):
-    """A service: `begin` opens the socket, `run` serves until SIGTERM or SIGINT.
+def require_packages(settings: Settings) -> None:
+    """Refuse to start without the packages of the service, and of our own index if a space has it.
 
-    Parameters
-    ----------
-    limits : its section of the settings.
-    title : its name in the log.
-    role : that its principal needs with the brokers; None if it does not read from them.
+    Raises
+    ------
+    PackageMissing : the message says what to install.
+    """
+    require(*SERVE, *(INDEX if settings.serve.indexed else ()), who="serve", extra="serve")
+
+
+def role_of(limits: ServeSettings) -> str | None:
+    """The role that the service's principal needs with the brokers; None if it does not read from them."""
+    if limits.indexed:
+        return "serve"
+    return "models" if any(space.learner for space in limits.spaces.values()) else None
+
+
+class Server:
+    """The service: `begin` opens the socket, `run` serves until SIGTERM or SIGINT.
+
+    It reads from the brokers only if a space follows a learner.
+
+    Raises
+    ------
+    SettingsError : a setting is wrong, or a package is missing.
     """
 
-    def __init__(self, settings: Settings, limits: ServiceSettings, title: str, role: str | None) -> None:
+    def __init__(self, settings: Settings) -> None:
+        require_packages(settings)
+        from kinstream.search.service.service import Service
+
         self._settings = settings
-        self._limits = limits
-        self._title = title
-        self._role = role
+        self._limits = settings.serve
         self._socket: socket.socket | None = None
         self._traces: Exporter | None = None
-        self._log = logging.getLogger(f"kinstream.{limits.section}")
-
-    @property
-    @abstractmethod
-    def service(self) -> Service:
-        """The service itself."""
-
-    @abstractmethod
-    def _make_app(self) -> FastAPI:
-        """The application of the service."""
+        self._log = logging.getLogger("kinstream.serve")
+        self.service = Service(settings)
 
     @property
     def url(self) -> str:
@@ -76,13 +84,14 @@ class Server(ABC):
         """
         clients_of(self._limits)
         self._socket = listening(self._limits)
-        self._traces = open_exporter(self._settings, f"kinstream-{self._limits.section}")
-        if self._role is None:
+        self._traces = open_exporter(self._settings, "kinstream-serve")
+        role = role_of(self._limits)
+        if role is None:
             return
         cluster = Cluster(self._settings.kafka)
         try:
             cluster.wait(self._settings.worker.startup_seconds)
-            check_role(cluster, self._settings, self._role)
+            check_role(cluster, self._settings, role)
         finally:
             cluster.close()
 
@@ -90,16 +99,18 @@ class Server(ABC):
         """Serve; returns the exit status."""
         from threadpoolctl import threadpool_limits
 
+        from kinstream.search.service.routes import make_app
+
         # Requests run in parallel, so each has one core.
         threadpool_limits(limits=1)
-        app = self._make_app()
+        app = make_app(self.service)
         if self._traces is not None:
             trace(app, self._traces)
         seconds = self._settings.worker.shutdown_seconds
         server = web_server(app, max(1, int(seconds) - 5))
         assert self._socket is not None
         self.service.start()
-        self._log.info("%s: %s, spaces %s", self._title, self.url, ", ".join(self.service.served))
+        self._log.info("serve: %s, spaces %s", self.url, ", ".join(self.service.spaces))
         watch = threading.Thread(target=self._watch, args=(server, seconds), daemon=True)
         watch.start()
 
@@ -123,14 +134,14 @@ class Server(ABC):
             if self.service.failure is not None:
                 server.should_exit = True
             if not reported and self.service.ready:
-                self._log.info("%s: ready", self._title)
+                self._log.info("serve: ready")
                 reported = True
             # The probes, which are open to all, do not say why.
             why = "; ".join(str(one) for one in self.service.waiting_for() if one.why is not None)
             if why != known and why:
-                self._log.warning("%s: waits for %s", self._title, why)
+                self._log.warning("serve: waits for %s", why)
             elif why != known:
-                self._log.info("%s: what it waited for is there", self._title)
+                self._log.info("serve: what it waited for is there")
             known = why
             time.sleep(_LOOK_SECONDS)
         time.sleep(seconds)
@@ -148,7 +159,7 @@ def trace(app: FastAPI, exporter: Exporter) -> None:
 
 
 def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
-    """The server for an application of `kinstream.search.service.app`, with limits on connections.
+    """The server for the application of `kinstream.search.service.routes`, with limits on connections.
 
     Parameters
     ----------
@@ -175,18 +186,18 @@ def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
     )
 
 
-def listening(limits: ServiceSettings) -> socket.socket:
-    """A socket that listens on the address of a service; port 0 stands for any free one.
+def listening(limits: ServeSettings) -> socket.socket:
+    """A socket that listens on the address of the service; port 0 stands for any free one.
 
     Raises
     ------
     CannotListen : it cannot listen on the address.
     """
     host, port = limits.http_host, limits.http_port
-    made = bound(host, port, limits.section)
+    made = bound(host, port, "serve")
     try:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        raise cannot_listen(host, port, limits.section, error) from error
+        raise cannot_listen(host, port, "serve", error) from error
     return made

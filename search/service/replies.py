@@ -1,69 +1,27 @@
-"""Requests and answers of the query agent: the schemas of its OpenAPI page, and the checks beyond them."""
+"""Answers: the schemas of the OpenAPI page."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from kinstream.search.index.items import Modalities
-from kinstream.search.service.refusals import Refused, Why
-from kinstream.search.service.requests import (
-    WITHHELD,
-    Asked,
-    GateState,
-    QueryId,
-    Rows,
-    Vector,
-    WithheldState,
-    checked,
-)
-from kinstream.streams.records.checks import MAX_STRING_LENGTH
-from kinstream.streams.records.values import Vectors
-
-ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
-K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is search.max_k.")]
-
-
-class TransformRequest(Asked):
-    """Vectors: one, or several of equal length, or either of these for each modality by name."""
-
-    vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
-        description="Raw features. A list of vectors, or one vector; of several modalities, an object with either "
-        "for each, the same number of rows in all.",
-        examples=[[[0.1, 0.2], [0.3, 0.4]]],
-    )
-
-
-class SearchRequest(TransformRequest):
-    """Queries by vector."""
-
-    k: K = 10
-    query_id: QueryId = None
-
-
-class SimilarRequest(Asked):
-    """A request for the neighbours of one item."""
-
-    k: K = 10
-    query_id: QueryId = None
-
-
-class SimilarItemsRequest(SimilarRequest):
-    """A request for the neighbours of several items."""
-
-    items: Annotated[list[ItemName], Field(min_length=1)]
+INDEX = "Of a space with our own index; left out otherwise."
+STORE = "Of a space with a store; left out otherwise."
 
 
 class ModelName(BaseModel):
-    """The version of the metric. If `learned` is false, it is the un-learned map: Euclidean distance."""
+    """The version of the model. If nothing is learned, the vectors are used as they are."""
 
     learner: str
     generation: int
     epoch: int
     step: int
-    learned: bool
+    learned: bool | None = Field(default=None, description=INDEX)
+    adapted: bool | None = Field(default=None, description=STORE)
+    digest: str | None = Field(
+        default=None, description=f"SHA-256 of the model's state; empty if nothing is learned. {STORE}"
+    )
 
 
 class CatalogueState(BaseModel):
@@ -75,20 +33,64 @@ class CatalogueState(BaseModel):
     offset: int
 
 
+class StoreState(BaseModel):
+    """The store, and the state of it that all results come from; null if the store cannot name one."""
+
+    kind: str
+    collection: str
+    version: str | None
+
+
+class WithheldState(BaseModel):
+    """The newest model of the learner, which it does not announce, since it is worse than none."""
+
+    generation: int
+    epoch: int
+    step: int
+    worse_by: float | None = Field(
+        description="By how much more often it is wrong than the best un-learned metric, on held-out events."
+    )
+    of: int | None = Field(description="How many held-out events were judged.")
+
+
+class GateState(BaseModel):
+    """What the gate has decided for the space, and whether the service can obey."""
+
+    decided: str = Field(
+        description="GENERATION.EPOCH.STEP of the model that serves by decision, or un-adapted."
+    )
+    missing: bool = Field(description="Whether that model is not available: queries are asked as they are.")
+    challenger: str | None = Field(description="The model that is compared with it now; null for none.")
+    pinned: bool = Field(description="Whether a person has ordered that no other model is to serve.")
+
+
 class _Reply(BaseModel):
     space: str
     model: ModelName
-    catalogue: CatalogueState
-    withheld: WithheldState | None = WITHHELD
+    catalogue: CatalogueState | None = Field(default=None, description=INDEX)
+    withheld: WithheldState | None = Field(
+        default=None, description="Left out if the learner withholds no newer model."
+    )
+
+
+class _Gated(_Reply):
+    store: StoreState | None = Field(default=None, description=STORE)
+    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
 
 
 class Neighbour(BaseModel):
+    """An item. The field that ranks it is null in a list that is drafted or randomised."""
+
     id: str
-    squared_distance: float | None = Field(description="Null in a drafted list.")
+    squared_distance: float | None = Field(default=None, description=f"Under the model. {INDEX}")
+    similarity: float | None = Field(
+        default=None, description=f"Inner product or cosine of the mapped query and the item. {STORE}"
+    )
+    fields: dict[str, Any] | None = Field(default=None, description=f"Its columns. {STORE}")
 
 
 class Result(BaseModel):
-    """The neighbours of one query: the nearest first, equally near ones by id; of a drafted list, in its order."""
+    """The neighbours of one query, best first; of a drafted list, in its order. The index orders equals by id."""
 
     neighbours: list[Neighbour]
     list_id: str | None = Field(
@@ -96,22 +98,27 @@ class Result(BaseModel):
         description="Of a drafted list: the `list_id` of the click event. Null for another list, and left out in a "
         "space without a gate.",
     )
-    examined: int = Field(description="Items whose distance was computed.")
+    examined: int | None = Field(default=None, description=f"Items whose distance was computed. {INDEX}")
+    fewer: Literal["filter", "store"] | None = Field(
+        default=None,
+        description="Why there are fewer than k: with the filter, or without one, the store found no more. Left out if "
+        "there are k.",
+    )
 
 
-class SearchReply(_Reply):
-    """One result for each query, in their order. All come from the named models and catalogue."""
+class SearchReply(_Gated):
+    """One result for each query, in their order. All come from the named models and the named state of the items."""
 
     candidate: ModelName | None = Field(
         default=None,
         description="The other model of the drafted lists; null if there are none. Left out in a space without a gate.",
     )
-    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
     results: list[Result]
 
 
-class TransformReply(_Reply):
-    """Mapped vectors: their squared Euclidean distances are the learned ones."""
+class MapReply(_Reply):
+    """Mapped vectors: of our own index, their squared Euclidean distances are the learned ones; of a store, it ranks
+    raw items by them as learned."""
 
     vectors: list[list[float]]
 
@@ -121,47 +128,30 @@ class ModalitySize(BaseModel):
     dimension: int
 
 
-class SpaceReply(_Reply):
+class SpaceReply(_Gated):
     """The current state of a served space."""
 
     ready: bool
-    index: str
-    modalities: list[ModalitySize]
-    announced: str = Field(description="generation.epoch.step of the newest model that was announced.")
-    behind: bool = Field(
-        description="Whether a newer model than the serving one is known; with a gate, whether another one is to serve."
+    index: str | None = Field(default=None, description=INDEX)
+    modalities: list[ModalitySize] | None = Field(default=None, description=INDEX)
+    dimension: int | None = Field(
+        default=None, description=f"Features of the store's vectors; null while unknown. {STORE}"
     )
-    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
+    announced: str | None = Field(
+        description="generation.epoch.step of the newest model that was announced; null for a pinned model."
+    )
+    behind: bool = Field(
+        description="Whether a newer model is known than the serving one; with a gate, whether another one is to serve."
+    )
 
 
 class SpacesReply(BaseModel):
     spaces: list[SpaceReply]
 
 
-def rows_of(request: TransformRequest, modalities: Modalities, most: int) -> Vectors:
-    """The vectors of a request as a catalogue of these modalities takes them, (n, D) float32.
+class ErrorReply(BaseModel):
+    """Why a request was not answered."""
 
-    Raises
-    ------
-    Refused : too many of them, other modalities or dimensions, or a number that float32 does not hold.
-    """
-    given: Any = request.vectors
-    if not isinstance(given, dict):
-        if len(modalities) > 1:
-            names = ", ".join(name for name, _ in modalities)
-            raise Refused(
-                422, Why.WRONG_DIMENSION, f"the space has several modalities: {names}", place="vectors"
-            )
-        given = {modalities[0][0] if modalities else "": given}
-        places = {next(iter(given)): "vectors"}
-    else:
-        places = {name: f"vectors.{name}" for name in given}
-    sizes = dict(modalities) if modalities else {name: len(rows[0]) for name, rows in given.items()}
-    if set(given) != set(sizes):
-        raise Refused(
-            422, Why.WRONG_DIMENSION, f"the modalities are {', '.join(sorted(sizes))}", place="vectors"
-        )
-    tables = [checked(given[name], size, places[name], most, "the catalogue") for name, size in sizes.items()]
-    if len({len(table) for table in tables}) > 1:
-        raise Refused(422, Why.INVALID, "the modalities have different numbers of vectors", place="vectors")
-    return np.concatenate(tables, axis=1)
+    reason: str
+    detail: str
+    place: str | None = Field(description="Where in the request; null for all of it.")

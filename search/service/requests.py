@@ -1,4 +1,4 @@
-"""Requests over HTTP: what all of them share, and the checks beyond their schemas."""
+"""Requests: the schemas of the OpenAPI page, and the checks beyond them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from kinstream.search.index.items import Modalities
 from kinstream.search.service.refusals import Refused, Why
-from kinstream.streams.records.checks import MAX_SPACE_LENGTH
+from kinstream.streams.records.checks import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.values import Vectors
 
@@ -30,6 +31,8 @@ SpaceName = Annotated[
     Field(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
 
+ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
+K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is serve.max_k.")]
 QueryId = Annotated[
     str | None,
     Field(
@@ -47,39 +50,38 @@ class Asked(BaseModel):
     space: SpaceName = None
 
 
-class WithheldState(BaseModel):
-    """The newest model of the learner, which it does not announce, since it is worse than none."""
+class MapRequest(Asked):
+    """Vectors: one, or several of equal length, or either of these for each modality by name."""
 
-    generation: int
-    epoch: int
-    step: int
-    worse_by: float | None = Field(
-        description="By how much more often it is wrong than the best un-learned metric, on held-out events."
+    vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
+        description="Raw features. A list of vectors, or one vector; of several modalities, an object with either "
+        "for each, the same number of rows in all.",
+        examples=[[[0.1, 0.2], [0.3, 0.4]]],
     )
-    of: int | None = Field(description="How many held-out events were judged.")
 
 
-#: A part of replies.
-WITHHELD = Field(default=None, description="Left out if the learner withholds no newer model.")
+class SearchRequest(MapRequest):
+    """Queries by vector."""
 
-
-class GateState(BaseModel):
-    """What the gate has decided for the space, and whether the service can obey."""
-
-    decided: str = Field(
-        description="GENERATION.EPOCH.STEP of the model that serves by decision, or un-adapted."
+    k: K = 10
+    query_id: QueryId = None
+    filter: dict[str, Any] | None = Field(
+        default=None,
+        description="Passed to the store: of Qdrant its own filter, of pgvector values, lists and bounds by column.",
     )
-    missing: bool = Field(description="Whether that model is not available: queries are asked as they are.")
-    challenger: str | None = Field(description="The model that is compared with it now; null for none.")
-    pinned: bool = Field(description="Whether a person has ordered that no other model is to serve.")
 
 
-class ErrorReply(BaseModel):
-    """Why a request was not answered."""
+class SimilarRequest(Asked):
+    """A request for the neighbours of one item."""
 
-    reason: str
-    detail: str
-    place: str | None = Field(description="Where in the request; null for all of it.")
+    k: K = 10
+    query_id: QueryId = None
+
+
+class SimilarItemsRequest(SimilarRequest):
+    """A request for the neighbours of several items."""
+
+    items: Annotated[list[ItemName], Field(min_length=1)]
 
 
 _Asked = TypeVar("_Asked", bound=Asked)
@@ -173,3 +175,40 @@ def checked(rows: list[list[float]], size: int | None, place: str, most: int, wh
     if (loss := lost(table)) is not None:
         raise Refused(422, Why.INVALID, loss[1], place=f"{place}[][{loss[0]}]")
     return narrowed(table)
+
+
+def rows_of(given: Any, modalities: Modalities | None, dimension: int | None, most: int) -> Vectors:
+    """The vectors of a request as a space of these modalities takes them, (n, D) float32.
+
+    Parameters
+    ----------
+    modalities : empty while unknown; None for a space whose queries are one vector, with `dimension` features.
+    most : vectors of a request.
+
+    Raises
+    ------
+    Refused : too many of them, other modalities or dimensions, or a number that float32 does not hold.
+    """
+    if modalities is None:
+        if isinstance(given, dict):
+            raise Refused(422, Why.INVALID, "must be a vector or a list of vectors", place="vectors")
+        return checked(given, dimension, "vectors", most, "the space")
+    if not isinstance(given, dict):
+        if len(modalities) > 1:
+            names = ", ".join(name for name, _ in modalities)
+            raise Refused(
+                422, Why.WRONG_DIMENSION, f"the space has several modalities: {names}", place="vectors"
+            )
+        given = {modalities[0][0] if modalities else "": given}
+        places = {next(iter(given)): "vectors"}
+    else:
+        places = {name: f"vectors.{name}" for name in given}
+    sizes = dict(modalities) if modalities else {name: len(rows[0]) for name, rows in given.items()}
+    if set(given) != set(sizes):
+        raise Refused(
+            422, Why.WRONG_DIMENSION, f"the modalities are {', '.join(sorted(sizes))}", place="vectors"
+        )
+    tables = [checked(given[name], size, places[name], most, "the catalogue") for name, size in sizes.items()]
+    if len({len(table) for table in tables}) > 1:
+        raise Refused(422, Why.INVALID, "the modalities have different numbers of vectors", place="vectors")
+    return np.concatenate(tables, axis=1)

@@ -1,4 +1,4 @@
-"""The routes of the query agent."""
+"""The routes of the service."""
 
 from __future__ import annotations
 
@@ -6,39 +6,26 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
 
-from kinstream.search.service.index_metrics import SearchMetrics
-from kinstream.search.backends.index import SearchService
-from kinstream.search.service.app import Application
 from kinstream.search.service.answers import Answering
-from kinstream.search.service.replies import (
-    SearchReply,
-    SearchRequest,
-    SimilarItemsRequest,
-    SimilarRequest,
-    SpacesReply,
-    TransformReply,
-    TransformRequest,
-)
+from kinstream.search.service.app import Application
+from kinstream.search.service.metrics import ServiceMetrics
+from kinstream.search.service.replies import MapReply, SearchReply, SpacesReply
+from kinstream.search.service.requests import MapRequest, SearchRequest, SimilarItemsRequest, SimilarRequest
+from kinstream.search.service.service import Service
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH
 
 Space = Annotated[
     str | None,
     Query(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
-Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; the limit is search.max_k.")]
+Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; the limit is serve.max_k.")]
 
 
-def make_app(service: SearchService) -> FastAPI:
-    """The routes of a query agent. The caller starts and stops the service."""
-    metrics = SearchMetrics(service)
+def make_app(service: Service) -> FastAPI:
+    """The routes of a service. The caller starts and stops the service."""
+    metrics = ServiceMetrics(service)
     answering = Answering(service, metrics)
-    made = Application(
-        service,
-        metrics,
-        "Kinstream query agent",
-        "Nearest neighbours under metrics that are being learned. Every answer names the one model and the one state "
-        "of the catalogue that it comes from.",
-    )
+    made = Application(service, metrics)
     desk = made.desk
 
     @made.post("/search", SearchReply, SearchRequest, "The nearest items of vectors")
@@ -49,7 +36,7 @@ def make_app(service: SearchService) -> FastAPI:
         "/similar",
         SearchReply,
         SimilarItemsRequest,
-        "The nearest items of several items, each without the item itself",
+        "The nearest items of several items of our own index, each without the item itself",
     )
     async def similar_items(request: Request) -> Response:
         return await desk.answer(request, answering.similar_items)
@@ -64,11 +51,9 @@ def make_app(service: SearchService) -> FastAPI:
     async def similar_posted(item: str, request: Request) -> Response:
         return await desk.answer(request, lambda body: answering.similar_posted(item, body))
 
-    @made.post(
-        "/transform", TransformReply, TransformRequest, "The images of vectors under the serving model"
-    )
-    async def transform(request: Request) -> Response:
-        return await desk.answer(request, answering.transform)
+    @made.post("/map", MapReply, MapRequest, "The images of vectors under the serving model")
+    async def map_vectors(request: Request) -> Response:
+        return await desk.answer(request, answering.map)
 
     @made.get("/spaces", SpacesReply, "The spaces, and the serving model of each")
     async def spaces() -> Response:

@@ -24,6 +24,7 @@ from kinstream.search.index.mapping import CHUNK, Mapping, middle
 from kinstream.search.models.intermediate_model import Matrix
 from kinstream.search.models.model import Model, Name
 from kinstream.search.spaces.catalogue import Begin, Change, Changed, Drop, Put
+from kinstream.search.spaces.errors import NotReady, UnknownItem, WrongDimension
 from kinstream.search.spaces.read_write_lock import SharedLock
 from kinstream.streams.records.values import Vectors
 
@@ -33,26 +34,6 @@ log = logging.getLogger("kinstream.search")
 _FEW: Final = 256
 #: Serves if no model fits.
 _RAW: Final = Model()
-
-
-class NotReady(Exception):
-    """The catalogue is not read up to the end that it had at the start, or no index is built yet."""
-
-
-class UnknownItem(Exception):
-    """No item of that name is in the catalogue; `row` is its place in the request."""
-
-    def __init__(self, row: int) -> None:
-        super().__init__(f"item {row}")
-        self.row = row
-
-
-class WrongDimension(Exception):
-    """The vectors of a query differ in dimension from the catalogue, whose `modalities` are given."""
-
-    def __init__(self, modalities: Modalities) -> None:
-        super().__init__(", ".join(f"{name}: {size}" for name, size in modalities))
-        self.modalities = modalities
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What a store is for the gateway: one method that answers, one that checks.
+"""What a store is for the service: one method that answers, one that checks.
 
 A store of your own is a class with these methods. Its distribution names it under the entry point group
-`kinstream.stores`, and `store = "NAME"` selects it.
+`kinstream.stores`, and `backend = "NAME"` selects it.
 """
 
 from __future__ import annotations

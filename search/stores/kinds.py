@@ -35,6 +35,6 @@ def create(kind: str, place: Place) -> Store:
     SettingsError : there is no such kind, its options are wrong, or its package is not installed.
     """
     if kind in _PACKAGES:
-        require(_PACKAGES[kind], who=f'store = "{kind}"', extra=kind)
+        require(_PACKAGES[kind], who=f'backend = "{kind}"', extra=kind)
     made: Callable[[Place], Store] = _KINDS.class_of(kind)
     return made(place)

@@ -32,7 +32,7 @@ from kinstream.search.stores.base import (
 )
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.postgres import local, sessionless
-from kinstream.streams.configuration.services import COSINE
+from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
 

@@ -28,7 +28,7 @@ from kinstream.search.stores.base import (
     StoreHits,
     no_options,
 )
-from kinstream.streams.configuration.services import COSINE, INNER
+from kinstream.streams.configuration.service import COSINE, INNER
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide

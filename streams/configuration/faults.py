@@ -23,6 +23,11 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 #: Settings of earlier versions.
 _GONE: Final[dict[Path, str]] = {
     ("worker", "group_protocol"): "it was removed: workers join by Kafka's classic protocol; leave it out",
+    ("search",): "there is no such section: the service is [serve], and its spaces are [serve.spaces.NAME]",
+    (
+        "gateway",
+    ): "there is no such section: the service is [serve], and its spaces are [serve.spaces.NAME] with "
+    "backend as the kind of their store",
 }
 #: Longest text of a value that is repeated.
 _SHOWN: Final = 60
@@ -114,11 +119,9 @@ def faults_of(
         if found["type"] == "extra_forbidden":
             value = found["input"]
             known = sorted(names(around))
-            if isinstance(value, dict) and not isinstance(around, NoneType):
-                yield path, True, f"there is no such section{_known(where[-1], known)}"
-            else:
-                gone = _GONE.get(path)
-                yield path, False, gone or f"there is no such setting{_known(where[-1], known)}"
+            section = isinstance(value, dict) and not isinstance(around, NoneType)
+            what = "section" if section else "setting"
+            yield path, section, _GONE.get(path) or f"there is no such {what}{_known(where[-1], known)}"
             continue
         hidden = not set(_HIDDEN).isdisjoint(path)
         if found["type"] == "string_pattern_mismatch":

@@ -49,7 +49,7 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 
 def settings_of(port: int, **more: Any) -> Settings:
     section = {"spaces": {"shop": {"learner": "opml"}}, "http_port": port} | more
-    return Settings(search=section)  # type: ignore[arg-type]
+    return Settings(serve=section)  # type: ignore[arg-type]
 
 
 def found(settings: Settings) -> dict[str, Finding]:
@@ -72,28 +72,28 @@ def roles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (404, "no JSON object", False, "another program answers"),
     ],
 )
-def test_what_answers_at_the_address_of_a_service_is_reported(
+def test_what_answers_at_the_address_of_the_service_is_reported(
     status: int, answer: Any, good: bool, text: str
 ) -> None:
     with answering(status, json.dumps(answer).encode()) as port:
-        one = found(settings_of(port))["search here"]
+        one = found(settings_of(port))["serve here"]
     assert one.good is good
     assert text in one.text
-    assert ("search.http_port" in one.mend) is text.startswith("another")
+    assert ("serve.http_port" in one.mend) is text.startswith("another")
 
 
 def test_a_service_that_does_not_run_is_no_fault() -> None:
     with reserve_port() as reserved:
         one = found(settings_of(reserved.getsockname()[1]))
-    assert one["search here"].good and "nothing answers" in one["search here"].text
-    assert one["search"].good and "kinstream search" in one["search"].text
-    assert found(settings_of(0))["search here"].good
+    assert one["serve here"].good and "nothing answers" in one["serve here"].text
+    assert one["serve"].good and "kinstream serve" in one["serve"].text
+    assert found(settings_of(0))["serve here"].good
 
 
 def test_what_is_not_json_is_another_program() -> None:
     for body in (b"", b"\xff", b"[1]", b'{"waiting_for": 3}'):
         with answering(503, body) as port:
-            assert not found(settings_of(port))["search here"].good
+            assert not found(settings_of(port))["serve here"].good
 
 
 def test_services_without_a_space_are_not_checked(roles: list[str]) -> None:
@@ -104,15 +104,15 @@ def test_services_without_a_space_are_not_checked(roles: list[str]) -> None:
 def test_missing_permissions_and_a_bad_file_of_clients_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, roles: list[str]
 ) -> None:
-    assert found(settings_of(0))["search"].good and roles == ["search"]
-    one = found(settings_of(0, clients_file=str(tmp_path / "none")))["search"]
+    assert found(settings_of(0))["serve"].good and roles == ["serve"]
+    one = found(settings_of(0, clients_file=str(tmp_path / "none")))["serve"]
     assert not one.good and "clients_file" in one.text
 
     def denied(*_: Any) -> None:
         raise AccessDenied("User:me lacks READ on topic kinstream.models")
 
     monkeypatch.setattr(service_checks, "check_role", denied)
-    assert "lacks READ" in found(settings_of(0))["search"].text
+    assert "lacks READ" in found(settings_of(0))["serve"].text
 
 
 def test_a_store_that_is_away_is_refused_without_its_password() -> None:
@@ -120,17 +120,17 @@ def test_a_store_that_is_away_is_refused_without_its_password() -> None:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         space = {
             "model": "model.npz",
-            "store": "pgvector",
+            "backend": "pgvector",
             "collection": "docs",
             "connection": f"postgresql://me:hidden-word@{address}/shop",
         }
         section = {"spaces": {"docs": space}, "store_seconds": 1.0, "http_port": 0}
-        settings = Settings(gateway=section)  # type: ignore[arg-type]
+        settings = Settings(serve=section)  # type: ignore[arg-type]
         (one,) = vector_stores(settings)
     assert one.about == "store of docs" and not one.good
     assert "hidden-word" not in one.line()
-    # A gateway of exported models alone needs no rights.
-    assert found(settings)["gateway"].good
+    # A service of exported models alone needs no rights.
+    assert found(settings)["serve"].good
 
 
 @pytest.mark.parametrize("store", ["pgvector", "qdrant"])
@@ -183,11 +183,11 @@ def test_a_kind_of_store_whose_package_is_missing_is_not_a_matter_of_rights(
 def test_gates_and_randomised_lists_of_spaces_that_no_service_serves_are_faults() -> None:
     lists: dict[str, Any] = {"gate": {"shop": {}, "shpo": {}}, "randomise": {"docs": {"kind": "swaps"}}}
     sixteen: dict[str, Any] = {"gate_key": "0123456789abcdef"}
-    served: dict[str, Any] = {"search": {"spaces": {"shop": {"learner": "opml"}}}}
+    served: dict[str, Any] = {"serve": {"spaces": {"shop": {"learner": "opml"}}}}
     one = {one.about: one for one in unserved_findings(Settings(**lists, **sixteen, **served))}
     assert set(one) == {"gate.shpo", "randomise.docs"}
     assert "did you mean shop?" in one["gate.shpo"].text
     assert "[randomise.docs]" in one["randomise.docs"].mend
     assert not any(finding.good for finding in one.values())
-    # The services may have settings of their own.
+    # The service may have settings of its own.
     assert not list(unserved_findings(Settings(**lists, **sixteen)))

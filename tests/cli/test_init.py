@@ -46,11 +46,11 @@ def test_settings_to_begin_with_are_accepted_by_every_command(data: str, tmp_pat
     assert [spec.application.partition("-")[0] for spec in every] == ["builder", "learner", "metrics"]
 
 
-def test_the_gateway_in_the_comments_can_be_used(tmp_path: Path) -> None:
+def test_the_service_in_the_comments_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "kinstream.toml"
-    text, mark, gateway = first_settings("embeddings", "a:1", "./b").partition("# [gateway")
-    file.write_text(text + (mark + gateway).replace("# ", ""))
-    assert checked(str(file)).gateway.spaces["NAME"].learner == "adapter"
+    text, mark, service = first_settings("embeddings", "a:1", "./b").partition("# [serve")
+    file.write_text(text + (mark + service).replace("# ", ""))
+    assert checked(str(file)).serve.spaces["NAME"].learner == "adapter"
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ü", "a'b", "#"])

@@ -121,7 +121,7 @@ def test_programs_get_the_topics_as_json(tmp_path: Path, brokers: str) -> None:
 
 
 #: Commands that run until they are stopped, whose lines are logs; and `init`, whose result is a file.
-NO_JSON = {"up", "demo", "worker", "search", "gateway", "vectors watch", "warm-up", "init"}
+NO_JSON = {"up", "demo", "worker", "serve", "vectors watch", "warm-up", "init"}
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:

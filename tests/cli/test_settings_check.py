@@ -103,17 +103,17 @@ def test_a_sink_may_name_a_space_of_other_settings_where_there_are_none(tmp_path
             "was removed: workers join by Kafka's classic protocol",
         ),
         (
-            "[search.spaces.s]\nlearner = 'opml'\nindx = 'exact'",
-            "[search.spaces.s] indx",
+            "[serve.spaces.s]\nlearner = 'opml'\nindx = 'exact'",
+            "[serve.spaces.s] indx",
             "did you mean index?",
         ),
         (
-            "[search.spaces.s]\nlearner = 'opml'\nindex = 'exakt'",
-            "[search.spaces.s] index",
+            "[serve.spaces.s]\nlearner = 'opml'\nindex = 'exakt'",
+            "[serve.spaces.s] index",
             "did you mean exact?",
         ),
-        ("[search.spaces.s]\nlearner = 'ompl'", "[search.spaces.s] learner", "did you mean opml?"),
-        ("[search]\nthread = 3", "[search] thread", "did you mean threads?"),
+        ("[serve.spaces.s]\nlearner = 'ompl'", "[serve.spaces.s] learner", "did you mean opml?"),
+        ("[serve]\nthread = 3", "[serve] thread", "did you mean threads?"),
         ("[logs]\nformat = 'jsn'", "[logs] format", "must be one of text, json"),
         (
             "[vectors.s]\nlearner = 'ompl'",
@@ -164,12 +164,12 @@ def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(
             "[builders.p]\nkind = 'closure'\nemit = 'pairs'\n[learners.a]\nkind = 'opml'\nfrom = ['p']",
             "[learners.a]: (opml) learns from triplets",
         ),
-        ("[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {bitz = 3}", "[search.spaces.s]: "),
+        ("[serve.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {bitz = 3}", "[serve.spaces.s]: "),
         (
-            "[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {stale = 'second-level'}",
-            "[search.spaces.s]: stale was removed: lazy follows its monitored hyperplanes",
+            "[serve.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {stale = 'second-level'}",
+            "[serve.spaces.s]: stale was removed: lazy follows its monitored hyperplanes",
         ),
-        ("[search.spaces.s]\nlearner = 'opml'\nindex = 'linear'", "[search.spaces.s] index: "),
+        ("[serve.spaces.s]\nlearner = 'opml'\nindex = 'linear'", "[serve.spaces.s] index: "),
         (
             "[traces]\nendpoint = 'me:secret@collector:4318'",
             "[traces] endpoint: is a URL that begins with http:// or https://, and has no spaces",
@@ -188,7 +188,7 @@ def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(
             "[sources.w] topic: must have at most 249 characters",
         ),
         (f"{SINK}space = ''", "[sinks.store] space: must not be empty"),
-        ("[search.spaces.s]\nlearner = 'My'", "[search.spaces.s] learner: is made of a-z, 0-9 and -"),
+        ("[serve.spaces.s]\nlearner = 'My'", "[serve.spaces.s] learner: is made of a-z, 0-9 and -"),
         (
             "[kafka]\nbootstrap_servers = 'a:1,b:99999'",
             "[kafka] bootstrap_servers: must be HOST:PORT, with a port from 1 to 65535 and an IPv6 address in "
@@ -238,7 +238,7 @@ scaler = "zscor"
 [learners.b]
 kind = "ompl"
 from = ["one-pass"]
-[search.spaces.s]
+[serve.spaces.s]
 learner = "a"
 indx = "exact"
 """
@@ -253,7 +253,7 @@ indx = "exact"
         "[learners.a] gamma",
         "[learners.a] scaler",
         "[learners.b] kind",
-        "[search.spaces.s] indx",
+        "[serve.spaces.s] indx",
     ):
         assert f"kinstream.toml, {place}: " in told, place
     assert told.startswith("the settings have 10 faults:\n  - ") and told.count("\n") == 10
@@ -266,7 +266,7 @@ indx = "exact"
         ("worker", "builder", "one-pass", "--unsupervised"),
         ("worker", "metrics", "--unsupervised"),
         ("worker", "metrics", "--new-generation"),
-        ("search", "--unsupervised"),
+        ("serve", "--unsupervised"),
         ("replay",),
         ("evaluate", "--from", "sklearn:wine"),
         ("topics", "create"),
@@ -344,17 +344,17 @@ ONE_MODEL = "set learner, for its newest model, or model"
         ),
         (
             {
-                "KINSTREAM_GATEWAY__SPACES__DOCS__STORE": "s",
-                "KINSTREAM_GATEWAY__SPACES__DOCS__COLLECTION": "c",
+                "KINSTREAM_SERVE__SPACES__DOCS__BACKEND": "s",
+                "KINSTREAM_SERVE__SPACES__DOCS__COLLECTION": "c",
             },
             "",
-            "KINSTREAM_GATEWAY__SPACES__DOCS__COLLECTION, KINSTREAM_GATEWAY__SPACES__DOCS__STORE: "
-            f"[gateway.spaces.docs]: {ONE_MODEL}",
+            "KINSTREAM_SERVE__SPACES__DOCS__COLLECTION, KINSTREAM_SERVE__SPACES__DOCS__BACKEND: "
+            f"[serve.spaces.docs]: {ONE_MODEL}",
         ),
         (
-            {"KINSTREAM_GATEWAY__SPACES__DOCS__STORE": "s"},
-            "[gateway.spaces.docs]\ncollection = 'c'",
-            "kinstream.toml, [gateway.spaces.docs] with KINSTREAM_GATEWAY__SPACES__DOCS__STORE: " + ONE_MODEL,
+            {"KINSTREAM_SERVE__SPACES__DOCS__BACKEND": "s"},
+            "[serve.spaces.docs]\ncollection = 'c'",
+            "kinstream.toml, [serve.spaces.docs] with KINSTREAM_SERVE__SPACES__DOCS__BACKEND: " + ONE_MODEL,
         ),
         (
             {"KINSTREAM_LEARNERS__X__GAMMA": "1"},
@@ -456,17 +456,16 @@ def test_a_package_that_is_missing_here_is_no_fault_of_the_settings(
 @pytest.mark.long
 def test_the_process_ends_with_status_2_and_nothing_but_the_faults(tmp_path: Path) -> None:
     gama = "kinstream.toml, [learners.opml] gama: opml has no such setting; did you mean gamma?"
-    serves = "[search]\nclients_file = 'missing'\n[search.spaces.s]\nlearner = 'opml'\n"
+    serves = "[serve]\nclients_file = 'missing'\n[serve.spaces.s]\nlearner = 'opml'\n"
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9"}
     # What comes after the first three is found by the process itself, under its supervisor.
     for text, command, told in (
         ("gama = 1\n", "up", gama),
         ("gama = 1\n", "worker learner opml", gama),
-        ("gama = 1\n", "search", gama),
+        ("gama = 1\n", "serve", gama),
         ("", "worker builder nosuch", "no [builders.nosuch] in the settings; there are: one-pass"),
-        ("", "search", 'nothing to search: name a space, as [search.spaces.NAME] learner = "NAME"'),
-        (serves, "search", "clients_file: missing: No such file or directory"),
-        ("", "gateway", 'no store to ask: name a space, as [gateway.spaces.NAME] store = "pgvector"'),
+        ("", "serve", 'nothing to serve: name a space, as [serve.spaces.NAME] learner = "NAME"'),
+        (serves, "serve", "clients_file: missing: No such file or directory"),
     ):
         (tmp_path / "kinstream.toml").write_text(SOUND + text, encoding="utf-8")
         ended = subprocess.run(

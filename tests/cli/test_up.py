@@ -135,10 +135,10 @@ def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_service_with_wrong_settings_ends_up_with_status_2(tmp_path: Path) -> None:
-    spaces = 'search.spaces={"s": {"learner": "opml"}}'
-    status, output = ended(begin(tmp_path, "--set", spaces, "--set", "search.clients_file=missing", "up"))
+    spaces = 'serve.spaces={"s": {"learner": "opml"}}'
+    status, output = ended(begin(tmp_path, "--set", spaces, "--set", "serve.clients_file=missing", "up"))
     assert status == 2
-    assert "search ended with status 2" in output and "clients_file: missing: No such file" in output
+    assert "serve ended with status 2" in output and "clients_file: missing: No such file" in output
 
 
 def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id(

@@ -56,10 +56,10 @@ def test_a_missing_package_is_reported_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "installed", lambda name: name != "psycopg")
-    space = {"learner": "a", "store": "pgvector", "collection": "docs"}
-    settings = Settings(gateway={"spaces": {"docs": space}})  # type: ignore[arg-type]
+    space = {"learner": "a", "backend": "pgvector", "collection": "docs"}
+    settings = Settings(serve={"spaces": {"docs": space}})  # type: ignore[arg-type]
     found = {one.about: one for one in checks.packages(settings)}
-    assert found["packages of gateway"].good
+    assert found["packages of serve"].good
     assert not found["packages of pgvector"].good
     assert found["packages of pgvector"].mend == "pip install 'kinstream[pgvector]'"
 

@@ -35,7 +35,7 @@ class Agents:
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
             "KINSTREAM_CHECKPOINTS__URL": str(folder / "checkpoints"),
             "KINSTREAM_WORKER__HTTP_HOST": "127.0.0.1",
-            "KINSTREAM_SEARCH__HTTP_HOST": "127.0.0.1",
+            "KINSTREAM_SERVE__HTTP_HOST": "127.0.0.1",
         }
         self._ports: dict[str, socket.socket] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -55,7 +55,7 @@ class Agents:
             self._processes[name] = subprocess.Popen(
                 [*self._command, *arguments],
                 env=self._environment
-                | {"KINSTREAM_WORKER__HTTP_PORT": port, "KINSTREAM_SEARCH__HTTP_PORT": port},
+                | {"KINSTREAM_WORKER__HTTP_PORT": port, "KINSTREAM_SERVE__HTTP_PORT": port},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -92,7 +92,7 @@ class Agents:
                 sample.labels["space"]
                 for family in text_string_to_metric_families(self._page(agent, "/metrics") or "")
                 for sample in family.samples
-                if sample.name == "kinstream_search_model_age_seconds"
+                if sample.name == "kinstream_serve_model_age_seconds"
             }
             return True if wanted <= found else None
 

@@ -143,8 +143,8 @@ def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, 
     wanted += [["worker", "sink", name, "--create"] for name in settings.sinks]
     workers = list(wanted)
     wanted += [["vectors", "watch"]] if settings.vectors else []
-    wanted += [["search"]] if settings.search.spaces else []
-    wanted += [["gateway"]] if settings.gateway.spaces else []
+    wanted += [["search"]] if settings.serve.spaces else []
+    wanted += [["gateway"]] if settings.serve.spaces else []
     found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
     assert sorted(found) == sorted(wanted)
     for _, agent, *rest in workers:
@@ -249,7 +249,7 @@ def test_no_query_agent_runs_where_no_space_is_named(tmp_path: Path) -> None:
     names = {one["metadata"]["name"] for one in documents}
     assert not names & {f"blue-kinstream-{agent}" for agent in ("search", "gateway", "gate")}
     settings = read_settings(documents, tmp_path)
-    assert not settings.search.spaces and not settings.gateway.spaces and not settings.gate
+    assert not settings.serve.spaces and not settings.serve.spaces and not settings.gate
 
 
 def test_an_entry_stands_over_the_workload() -> None:
@@ -352,7 +352,7 @@ def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...],
             # It keeps nothing and has no page: where it ends, it is started again.
             assert not {"ports", "startupProbe", "livenessProbe", "readinessProbe"} & found.keys()
             continue
-        services = {"search": settings.search, "gateway": settings.gateway}
+        services = {"search": settings.serve, "gateway": settings.serve}
         where = services.get(found["args"][0], worker)
         assert where.http_host == "0.0.0.0"
         assert found["ports"] == [{"name": "metrics", "containerPort": where.http_port}]
@@ -621,17 +621,17 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("checkpoints.keep=1", "keep"),
         ("serviceMonitor.job=streams", "job"),
         ("strimzi.enabled=true", "strimzi.cluster"),
-        ("search.spaces.shop.learner=copml", "search.spaces.shop follows copml, which is not a learner"),
-        ("search.spaces.shop.index=exact", "missing property 'learner'"),
-        ("search.spaces.shop.learner=opml,search.spaces.shop.index=fast", "index"),
+        ("serve.spaces.shop.learner=copml", "serve.spaces.shop follows copml, which is not a learner"),
+        ("serve.spaces.shop.index=exact", "missing property 'learner'"),
+        ("serve.spaces.shop.learner=opml,serve.spaces.shop.index=fast", "index"),
         ("search.settings.threds=2", "threds"),
-        ("gateway.spaces.docs.store=pgvector", "missing property 'collection'"),
+        ("serve.spaces.docs.store=pgvector", "missing property 'collection'"),
         (
-            "gateway.spaces.docs.store=pgvector,gateway.spaces.docs.collection=x,gateway.spaces.docs.learner=no",
-            "gateway.spaces.docs follows no, which is not a learner",
+            "serve.spaces.docs.store=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.learner=no",
+            "serve.spaces.docs follows no, which is not a learner",
         ),
         (
-            "gateway.spaces.docs.store=pgvector,gateway.spaces.docs.collection=x,gateway.spaces.docs.connection=y",
+            "serve.spaces.docs.store=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.connection=y",
             "connection",
         ),
         ("gateway.settings.threds=2", "threds"),
@@ -646,7 +646,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("randomise.docs.kind=swop", "/randomise/docs/kind"),
         ("sources.web.settings.kind=clicks", "missing property 'topic'"),
         (
-            "search.spaces.shop.learner=opml,newGeneration.agents={search}",
+            "serve.spaces.shop.learner=opml,newGeneration.agents={search}",
             "newGeneration.agents: there is no search",
         ),
     ],

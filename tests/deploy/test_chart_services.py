@@ -310,7 +310,7 @@ def test_pods_reach_what_they_need_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "docs").write_text("postgresql://postgres/docs")
     settings = read_settings(documents, tmp_path, str(tmp_path))
     assert settings.checkpoints.url.startswith("s3://")
-    assert {one.store for one in settings.gateway.spaces.values()} == {"pgvector"}
+    assert {one.store for one in settings.serve.spaces.values()} == {"pgvector"}
     assert {one.store for one in settings.sinks.values()} == {"pgvector"}
     collector = int(settings.traces.endpoint.rpartition(":")[2])
     for name, owner in owners.items():

@@ -191,7 +191,7 @@ def test_the_query_agent_answers_this_machine() -> None:
         settings().search.http_port,
     )
     assert settings().search.http_host == "0.0.0.0"
-    assert {one.learner for one in settings().search.spaces.values()} <= settings().learners.keys()
+    assert {one.learner for one in settings().serve.spaces.values()} <= settings().learners.keys()
 
 
 def test_prometheus_asks_every_agent_where_it_listens() -> None:
@@ -285,5 +285,5 @@ def test_the_agents_learn_and_stop_in_time(kafka_of_compose: ComposedKafka, tmp_
         assert done.returncode == 0, done.stderr
         learned = system.wait_for_learners("metrics", settings().learners.keys())
         assert len(set(learned.values())) == 1, learned
-        system.wait_for_models("search", settings().search.spaces.keys())
+        system.wait_for_models("search", settings().serve.spaces.keys())
         assert system.stop(settings().worker.shutdown_seconds) == dict.fromkeys(everything(), 0)

@@ -17,15 +17,15 @@ import yaml
 from kinstream.cli.main import cli
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
-from kinstream.streams.configuration.services import GatewaySettings, GatewaySpaceSettings
+from kinstream.streams.configuration.service import ServeSettings, ServeSpaceSettings
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings, VectorsSettings
 from kinstream.streams.settings import (
     BuilderSettings,
     KafkaSettings,
     LearnerSettings,
-    SearchSettings,
-    SearchSpaceSettings,
+    ServeSettings,
+    ServeSpaceSettings,
     Settings,
 )
 from kinstream.streams.topics import CATALOGUE
@@ -43,7 +43,7 @@ PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The page and its port, wherever it is written down.
 PORT: Final = 9108
 #: Of the query agent: queries, probes and its page.
-QUERIES: Final = SearchSettings().http_port
+QUERIES: Final = ServeSettings().http_port
 #: Templates and other files of the chart, without files/.
 TEMPLATES: Final = [
     path for path in CHART.rglob("*") if path.is_file() and "files" not in path.relative_to(CHART).parts
@@ -150,7 +150,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
 
 def test_the_port_is_the_same_everywhere() -> None:
     assert (
-        f"\nEXPOSE {PORT} {QUERIES} {GatewaySettings().http_port}\n" in (DEPLOY / "Containerfile").read_text()
+        f"\nEXPOSE {PORT} {QUERIES} {ServeSettings().http_port}\n" in (DEPLOY / "Containerfile").read_text()
     )
     assert SETTINGS["search"]["http_port"] == DEFAULTS["search"]["settings"]["http_port"] == QUERIES
     assert SETTINGS["worker"]["http_port"] == PORT
@@ -176,21 +176,21 @@ def test_the_chart_takes_the_settings_of_a_section_within_the_same_limits(sectio
 
 def test_the_chart_takes_the_settings_of_the_query_agent_within_the_same_limits() -> None:
     taken = SCHEMA["properties"]["search"]["properties"]
-    check_limits(SearchSettings, taken["settings"]["properties"], without={"spaces"})
+    check_limits(ServeSettings, taken["settings"]["properties"], without={"spaces"})
     spaces = taken["spaces"]["additionalProperties"]
-    check_limits(SearchSpaceSettings, spaces["properties"])
-    assert spaces["required"] == SearchSpaceSettings.model_json_schema()["required"]
+    check_limits(ServeSpaceSettings, spaces["properties"])
+    assert spaces["required"] == ServeSpaceSettings.model_json_schema()["required"]
     # The rest is what every entry may say over `workload`.
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
 def test_the_chart_takes_the_settings_of_the_gateway_within_the_same_limits() -> None:
     taken = SCHEMA["properties"]["gateway"]["properties"]
-    check_limits(GatewaySettings, taken["settings"]["properties"], without={"spaces"})
+    check_limits(ServeSettings, taken["settings"]["properties"], without={"spaces"})
     spaces = taken["spaces"]["additionalProperties"]
     # Every reader of ConfigMaps would see a connection.
-    check_limits(GatewaySpaceSettings, spaces["properties"], without={"connection"})
-    assert spaces["required"] == GatewaySpaceSettings.model_json_schema()["required"]
+    check_limits(ServeSpaceSettings, spaces["properties"], without={"connection"})
+    assert spaces["required"] == ServeSpaceSettings.model_json_schema()["required"]
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
@@ -233,7 +233,7 @@ def test_the_defaults_of_the_chart_are_those_of_the_code() -> None:
         known = getattr(Settings(), section).model_dump()
         for name, value in values.items():
             assert value == OF_A_POD.get((section, name), known[name]), f"{section}.{name}"
-    for service, settings in (("search", SearchSettings()), ("gateway", GatewaySettings())):
+    for service, settings in (("search", ServeSettings()), ("gateway", ServeSettings())):
         assert DEFAULTS[service]["settings"] == {"http_host": "0.0.0.0", "http_port": settings.http_port}
     known = Settings().checkpoints.model_dump()
     assert {name: DEFAULTS["checkpoints"][name] for name in known if name != "url"} == {

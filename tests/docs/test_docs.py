@@ -34,7 +34,7 @@ from kinstream.streams.failpoints import VARIABLE
 from kinstream.streams.processes.supervisor import LEASH, RESTARTS
 from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Click, ItemBlock, Relation, SampleBlock
-from kinstream.streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
+from kinstream.streams.settings import BuilderSettings, LearnerSettings, ServeSpaceSettings, Settings, load
 from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.monitoring.test_promtool import full_page
@@ -183,7 +183,7 @@ def sections() -> dict[str, dict[str, Any]]:
         and not name.startswith("gate_key")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
-    models |= {"[search.spaces.NAME]": SearchSpaceSettings, "[sources.NAME]": SourceSettings}
+    models |= {"[serve.spaces.NAME]": ServeSpaceSettings, "[sources.NAME]": SourceSettings}
     models |= {"[gate.SPACE]": GateSettings, "[randomise.SPACE]": RandomiseSettings}
     models |= {"[vectors.SPACE]": VectorsSettings, "[sinks.NAME]": SinkSettings}
     return {

@@ -63,7 +63,7 @@ def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(sh
     try:
         gateway.wait(lambda: gateway.service.ready, "ready")
         gateway.announced.announce("docs", bilinear(5, 3), 3)
-        gateway.wait(lambda: gateway.service.spaces["docs"].newest.name.step == 3, "it is loaded")
+        gateway.wait(lambda: gateway.space("docs").newest.name.step == 3, "it is loaded")
         with served(gateway) as url:
             result = scope["ask"](url, X[0].tolist(), "s-1")
     finally:

@@ -40,7 +40,7 @@ def test_from_an_empty_table_to_better_rankings() -> None:
 def ends_where_it_says(tmp_path: Path) -> None:
     shown = [int(n) for block in blocks(PAGE, "text") for n in re.findall(r"^(\d+) of 500", block.text, re.M)]
     port = free_port()
-    with walk(PAGE, tmp_path, {"KINSTREAM_GATEWAY__HTTP_PORT": str(port)}) as page:
+    with walk(PAGE, tmp_path, {"KINSTREAM_SERVE__HTTP_PORT": str(port)}) as page:
 
         def here(name: str) -> str:
             # The port of the page may be taken on this machine.

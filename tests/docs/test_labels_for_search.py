@@ -33,8 +33,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def test_source_builder_learner_gate_and_gateway_are_named(settings: Settings) -> None:
     assert set(settings.sources) == {"documents", "queries", "judgements"}
     assert list(settings.learners["search"].follows) == ["labels", "clicks"]
-    assert list(settings.gate) == list(settings.gateway.spaces) == ["docs"]
-    assert settings.gateway.spaces["docs"].learner == "search"
+    assert list(settings.gate) == list(settings.serve.spaces) == ["docs"]
+    assert settings.serve.spaces["docs"].learner == "search"
 
 
 def test_judged_queries_are_learned(settings: Settings) -> None:

@@ -39,7 +39,7 @@ def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
         # The port of the page may be taken on this machine.
         return page.commands(name).replace(":8088", f":{port}")
 
-    with walk(PAGE, folder, {"KINSTREAM_SEARCH__HTTP_PORT": str(port)}, environment) as page:
+    with walk(PAGE, folder, {"KINSTREAM_SERVE__HTTP_PORT": str(port)}, environment) as page:
         page.write_files()
         page.done(here("make"))
         page.start_agents("up", ready=3)

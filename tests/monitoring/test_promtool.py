@@ -23,8 +23,8 @@ from kinstream.streams.records.values import Counts, ItemBlock
 from kinstream.streams.settings import (
     BuilderSettings,
     LearnerSettings,
-    SearchSettings,
-    SearchSpaceSettings,
+    ServeSettings,
+    ServeSpaceSettings,
     Settings,
 )
 from kinstream.streams.traces.exporter import Exporter
@@ -54,7 +54,7 @@ def full_page() -> bytes:
     settings = Settings(
         builders={"one-pass": BuilderSettings(kind="one-pass")},
         learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
-        search=SearchSettings(spaces={"digits": SearchSpaceSettings(learner="opml")}),
+        serve=ServeSettings(spaces={"digits": ServeSpaceSettings(learner="opml")}),
     )
     board = Board({"docs": 0.2})
     gate = SpaceGate("docs", Keys("a secret of the tests"), Options())

@@ -13,8 +13,8 @@ from kinstream.monitoring.roster import Roster, learns
 from kinstream.streams.settings import (
     BuilderSettings,
     LearnerSettings,
-    SearchSettings,
-    SearchSpaceSettings,
+    ServeSettings,
+    ServeSpaceSettings,
     Settings,
 )
 
@@ -45,12 +45,10 @@ def test_every_agent_of_the_settings_is_shown() -> None:
     assert page.get_sample_value("kinstream_learner_info", labels) == 1
 
 
-def test_every_space_that_is_to_be_searched_is_shown() -> None:
-    given = Settings(
-        search=SearchSettings(spaces={"shop": SearchSpaceSettings(learner="fast", index="lazy")})
-    )
-    labels = {"space": "shop", "learner": "fast", "index": "lazy"}
-    assert shown(given).get_sample_value("kinstream_search_space_info", labels) == 1
+def test_every_space_that_is_to_be_served_is_shown() -> None:
+    given = Settings(serve=ServeSettings(spaces={"shop": ServeSpaceSettings(learner="fast", index="lazy")}))
+    labels = {"space": "shop", "learner": "fast", "backend": "index"}
+    assert shown(given).get_sample_value("kinstream_serve_space_info", labels) == 1
 
 
 def test_the_metrics_agent_shows_them() -> None:

@@ -131,9 +131,12 @@ print(*missing)
         ("kinstream.OAHU(path='torch')", "torch"),
         ("from kinstream.learners.models.onnx_graph import Graph; Graph()", "onnx"),
         ("from kinstream.evaluation.report import write_report; write_report({}, None)", "report"),
-        ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
+        (
+            "from kinstream.search.service.process import require_packages; "
+            "from kinstream.streams.settings import Settings; require_packages(Settings())",
+            "serve",
+        ),
         ("from kinstream.search.index.faiss import _faiss; _faiss()", "faiss"),
-        ("from kinstream.search.gateway.server import require_packages; require_packages()", "gateway"),
         ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
         ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),
         ("from kinstream.streams.traces.exporter import otlp; otlp('http://x', 'x')", "otel"),
@@ -157,8 +160,7 @@ def test_from_python_the_error_names_the_command_that_installs(code: str, extra:
         ("up", "worker"),
         ("warm-up opml", "learn"),
         ("demo", "demo"),
-        ("search", "search"),
-        ("gateway", "gateway"),
+        ("serve", "serve"),
         ("produce labelled rows.csv --space s", "files"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A query agent over lists of records and models in place of brokers, served by the real application."""
+"""A service with our own index over lists of records and models in place of brokers, served by the real application."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.backends.index import SearchService
+from kinstream.search.backends.index import IndexSpace
 from kinstream.search.models.choice import Announcement
 from kinstream.search.models.decisions import Decisions
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
+from kinstream.search.service.service import Service
 from kinstream.search.spaces.catalogue import CatalogueReader
 from kinstream.search.spaces.feed import Progress
 from kinstream.streams.records.codec.codec import encode
@@ -183,7 +184,7 @@ class Agent:
         drawn = {"gate": gate or {}, "randomise": randomise or {}}
         gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate(
-            {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
+            {"serve": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
         )
         self.announced = Announced()
         made: list[Events] = []
@@ -194,15 +195,28 @@ class Agent:
 
         source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=self.announced)
-        self.service = SearchService(self.settings, models=models, events=events, updates=Updates)  # type: ignore[arg-type]
+        self.service = Service(self.settings, models=models, events=events, updates=Updates)
         self.events = made[0]
+
+    def space(self, name: str = "shop") -> IndexSpace:
+        found: IndexSpace = self.indexes.spaces[name]
+        return found
+
+    @property
+    def indexes(self) -> Any:
+        """With the feeds of the tests."""
+        return self.service.indexes
+
+    def models(self) -> ModelFeed:
+        assert self.service.models is not None
+        return self.service.models
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         until(condition, what, seconds, every=0.002)
 
     def settle(self) -> None:
         """Wait until the newest models serve everywhere."""
-        spaces = self.service.spaces.values()
+        spaces = self.indexes.spaces.values()
         self.wait(lambda: self.announced.handled, "announcements are read")
         self.wait(
             lambda: all(
@@ -225,10 +239,10 @@ def running(**search: Any) -> Iterator[Agent]:
 
 
 def full_page() -> bytes:
-    """A metrics page with every series of the query agent."""
+    """A metrics page with every series of a space with our own index."""
     from prometheus_client import generate_latest
 
-    from kinstream.search.service.index_metrics import SearchMetrics
+    from kinstream.search.service.metrics import ServiceMetrics
 
     drawn = {"shop": {"kind": "swaps"}}
     with running(
@@ -237,9 +251,9 @@ def full_page() -> bytes:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
         agent.announced.announce("shop", linear(2, 1), 1)
         agent.announced.decisions.take(decision(1, Version(1, 0, 1), space="shop"))
-        agent.wait(lambda: agent.service.spaces["shop"].searcher.glance().learned, "the model serves")
-        agent.service.recall._window["shop"] = deque([1.0])
-        metrics = SearchMetrics(agent.service)
+        agent.wait(lambda: agent.space().searcher.glance().learned, "the model serves")
+        agent.indexes.recall._window["shop"] = deque([1.0])
+        metrics = ServiceMetrics(agent.service)
         metrics.seconds.labels("/search", "200").observe(0.1)
         return generate_latest(metrics.registry)
 
@@ -249,10 +263,10 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 
 @contextmanager
 def served(agent: Agent) -> Iterator[str]:
-    """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
+    """The application on a port of its own, by uvicorn as `kinstream serve` runs it; yields the address."""
     from kinstream.search.service.routes import make_app
 
-    section = agent.settings.search.model_copy(update={"http_port": 0})
+    section = agent.settings.serve.model_copy(update={"http_port": 0})
     with on_a_port(section, make_app(agent.service), agent.wait) as address:
         yield address
 

@@ -158,7 +158,6 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
             post("/transform", space="shop", vectors=Q),
             post("/transform", space="a/../b ?", vectors=Q[0]),
             post("/transform", space="shop", vectors=Q, k=3),
-            post("/map", space="shop", vectors=Q),
             *malformed("shop"),
         ]  # fmt: skip
     with index({"shop": {}}, filled) as (_, url):
@@ -206,9 +205,7 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
         for step in (3, 5, 9):
             made.announced.announce("shop", agents.linear(4, step), step)
         made.announced.decisions.take(decision(1, Version(1, 0, 3), Version(1, 0, 5), space="shop"))
-        drafting = made.service.spaces["shop"].drafting
-        assert drafting is not None
-        searchers = made.service.spaces["shop"].searcher, drafting.candidate
+        searchers = [one.searcher for one in made.space().indexes]
         made.wait(
             lambda: [one.glance().model.step for one in searchers] == [3, 5],
             "both models are in their indexes",
@@ -219,12 +216,11 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
         made.announced.decisions.take(
             decision(2, UNADAPTED, space="shop", verdict=Verdict.PIN, pinned=True, before=Version(1, 0, 3))
         )
-        made.wait(lambda: not made.service.spaces["shop"].searcher.glance().learned, "the decision is obeyed")
+        made.wait(lambda: not made.space().searcher.glance().learned, "the decision is obeyed")
         yield "index: pinned", url, drafted
         made.announced.decisions.take(decision(3, Version(1, 0, 4), space="shop"))
-        space = made.service.spaces["shop"]
         made.wait(
-            lambda: space.drafting is not None and space.drafting.deciding.now().missing,
+            lambda: made.space().decided()[1],  # type: ignore[index]
             "the model is missing",
         )
         yield "index: the decided model is missing", url, drafted
@@ -233,7 +229,7 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
 
     def withheld(made: agents.Agent) -> None:
         learned_alone(made)
-        made.service.models.subscribe("shop", "opml").choice.note(Withheld(1, 0, 20, 0.031, 1_240))
+        made.models().subscribe("shop", "opml").choice.note(Withheld(1, 0, 20, 0.031, 1_240))
 
     with index({"shop": {}}, withheld) as (_, url):
         yield "index: a newer model is withheld", url, [
@@ -326,7 +322,6 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
             post("/map", space="docs", vectors={"x": Q}),
             get("/similar/zz?space=docs"),
             post("/similar", space="docs", items=["zz"]),
-            post("/transform", space="docs", vectors=Q),
             *malformed("docs"),
         ]  # fmt: skip
     with stored() as (_, memory, url):
@@ -351,7 +346,7 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
         made.wait(lambda: made.announced.handled and made.service.spaces["docs"].behind, "it is known")
         yield "store: a model of another dimension", url, [post("/search", vectors=Q, k=3), get("/spaces")]
     with stored(ready=False) as (made, _, url):
-        made.wait(lambda: made.service.spaces["docs"].trouble is None, "the store is checked")
+        made.wait(lambda: made.space().trouble is None, "the store is checked")
         yield "store: not ready", url, [
             *PROBES,
             get("/spaces"),
@@ -371,7 +366,7 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
             made.announced.announce("docs", gateways.bilinear(4, step), step)
         made.announced.decisions.take(decision(1, Version(1, 0, 3), Version(1, 0, 5), space="docs"))
         made.settle()
-        space = made.service.spaces["docs"]
+        space = made.space()
 
         def there() -> bool:
             pair = space.pair()
@@ -386,7 +381,7 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
         )
         yield "store: pinned", url, drafted
         made.announced.decisions.take(decision(3, Version(1, 0, 4), space="docs"))
-        made.wait(lambda: made.service.spaces["docs"].pair().missing, "the model is missing")
+        made.wait(lambda: made.space().pair().missing, "the model is missing")
         yield "store: the decided model is missing", url, drafted
     with stored(mapped, randomise={"docs": {"kind": "swaps", "share": 1.0}}) as (_, _, url):
         yield "store: randomised lists", url, drafted
@@ -421,6 +416,8 @@ def ask(client: httpx.Client, url: str, request: Request) -> dict[str, Any]:
     """The answer, without what differs from process to process."""
     method, path, body, headers = request
     content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    # The one name of what both services had.
+    path = path.replace("/transform", "/map")
     told = client.request(method, url + path, content=content, headers=headers)
     found = told.json()
     if "pid" in found:

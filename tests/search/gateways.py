@@ -1,4 +1,4 @@
-"""A gateway over models that a test announces and a real store, served by the real application."""
+"""A service with a store over models that a test announces and a real store, served by the real application."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.service.gateway_service import GatewayService
+from kinstream.search.backends.base import Query
+from kinstream.search.backends.store import StoreSpace
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
 from kinstream.search.queries.adapter import query_loader
+from kinstream.search.service.service import Service
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Hit, Place, Store, StoreAway, StoreHits
 from kinstream.streams.records.values import ModelVersion
@@ -35,7 +37,7 @@ def bilinear(d: int, seed: int, kind: str = "oasis", **arguments: Any) -> Any:
 
 
 class Checking:
-    """Hands out learners as they are, and refuses those that the gateway's loader refuses."""
+    """Hands out learners as they are, and refuses those that the loader for stores refuses."""
 
     def __init__(self, announced: Announced, settings: Settings) -> None:
         self._announced = announced
@@ -66,14 +68,17 @@ class Gateway:
         randomise: dict[str, Any] | None = None,
         **limits: Any,
     ) -> None:
-        sections = {"gateway": {"http_port": 0, "spaces": spaces, **limits}}
+        sections = {"serve": {"http_port": 0, "spaces": spaces, **limits}}
         drawn = {"gate": gate or {}, "randomise": randomise or {}}
         gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate({**sections, **gated})
         self.announced = Announced(LEARNER)
         source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=Checking(self.announced, self.settings))
-        self.service = GatewayService(self.settings, models=models, create=create)
+        self.service = Service(self.settings, models=models, create=create)
+
+    def space(self, name: str = "docs") -> StoreSpace:
+        return self.service.stores[name]
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         until(condition, what, seconds, every=0.002)
@@ -97,11 +102,17 @@ def running(spaces: dict[str, Any], **options: Any) -> Iterator[Gateway]:
 
 @contextmanager
 def served(gateway: Gateway) -> Iterator[str]:
-    """The application on a port of its own, by uvicorn as `kinstream gateway` runs it; yields the address."""
-    from kinstream.search.gateway.http import make_app
+    """The application on a port of its own, by uvicorn as `kinstream serve` runs it; yields the address."""
+    from kinstream.search.service.routes import make_app
 
-    with on_a_port(gateway.settings.gateway, make_app(gateway.service), gateway.wait) as address:
+    with on_a_port(gateway.settings.serve, make_app(gateway.service), gateway.wait) as address:
         yield address
+
+
+def near(space: StoreSpace, query: NDArray[Any], k: int) -> list[str]:
+    """The ids that a space answers one query with."""
+    found = space.answer(Query([b""], k, rows=np.asarray(query, np.float32)), lambda _: None)
+    return [one["id"] for one in found.body["results"][0]["neighbours"]]
 
 
 class Memory:
@@ -138,15 +149,15 @@ class Memory:
 
 
 def full_page() -> bytes:
-    """A metrics page with every series of the gateway."""
+    """A metrics page with every series of a space with a store."""
     from prometheus_client import generate_latest
 
-    from kinstream.search.service.gateway_metrics import GatewayMetrics
+    from kinstream.search.service.metrics import ServiceMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
     drawn = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}
     with running({"docs": section()}, create=lambda *_: store, **drawn) as gateway:
-        metrics = GatewayMetrics(gateway.service)
+        metrics = ServiceMetrics(gateway.service)
         gateway.announced.announce("docs", bilinear(2, 1), 3)
         gateway.settle()
         metrics.seconds.labels("/search", "200").observe(0.1)
@@ -157,7 +168,7 @@ def section(**more: Any) -> dict[str, Any]:
     """A space that follows the models of the tests."""
     return {
         "learner": LEARNER,
-        "store": "memory",
+        "backend": "memory",
         "collection": "items",
         "distance": "inner-product",
         **more,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.list_id import Impression, mark_of, read
-from kinstream.search.backends.index import SearchService
+from kinstream.search.service.service import Service
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings
@@ -124,8 +124,8 @@ def test_before_a_decision_the_un_learned_map_serves_and_the_newest_model_picks(
     picks = {pick for one in found["results"] for pick in shown(one).picks}
     assert picks >= {Side.SERVING, Side.CANDIDATE}
     page = shop.client.get("/metrics").text
-    assert 'kinstream_search_drafted_lists_total{space="shop"} 4.0' in page
-    assert 'kinstream_search_decided_step{learner="opml",space="shop"} 0.0' in page
+    assert 'kinstream_serve_drafted_lists_total{space="shop"} 4.0' in page
+    assert 'kinstream_serve_decided_step{learner="opml",space="shop"} 0.0' in page
 
 
 def test_the_decided_model_serves_and_the_challenger_picks_although_newer_models_are_there(
@@ -167,9 +167,9 @@ def test_the_share_of_the_queries_is_drafted_by_vector_item_or_query_id() -> Non
     many = np.random.default_rng(8).normal(size=(200, 5)).astype(np.float32)
     with opened(0.3) as shop:
         newest = shop.announce(7)
-        searcher = shop.agent.service.spaces["shop"].drafting
+        searcher = shop.agent.space("shop").candidate
         assert searcher is not None
-        shop.agent.wait(lambda: searcher.candidate.glance().learned, "the candidate's index is built")
+        shop.agent.wait(lambda: searcher.glance().learned, "the candidate's index is built")
         found = shop.ask(vectors=many.tolist())
         drafted = [one["list_id"] is not None for one in found["results"]]
         assert drafted == [KEYS.chosen("shop", query.astype("<f4").tobytes(), 0.3) for query in many]
@@ -211,7 +211,7 @@ def test_no_list_is_drafted_with_a_model_of_an_epoch_before(shop: Shop) -> None:
 def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(shop: Shop) -> None:
     shop.decide(8, UNADAPTED, verdict=Verdict.RETIRE, floor=Version(1, 0, 9))
     lost = shop.announce(9)
-    followed = shop.agent.service.spaces["shop"].subscription
+    followed = shop.agent.space("shop").subscription
     shop.agent.wait(lambda: tuple(followed.serving.name) == lost, "it is loaded")
     assert version_of(shop.ask()["candidate"]) is None
     shop.until(UNADAPTED, shop.announce(12))
@@ -247,9 +247,9 @@ def test_a_space_without_a_gate_answers_as_before(shop: Shop) -> None:
 
 def test_updates_under_a_gate_are_refused_with_the_fix() -> None:
     space = {"learner": "opml", "index": "lazy", "updates": True}
-    sections = {"search": {"spaces": {"docs": space}}, "gate": {"docs": {}}, "gate_key": SECRET}
+    sections = {"serve": {"spaces": {"docs": space}}, "gate": {"docs": {}}, "gate_key": SECRET}
     settings = Settings.model_validate(sections | {"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     with pytest.raises(
-        SettingsError, match=r"search\.spaces\.docs: updates follow the newest model, and \[gate\.docs\]"
+        SettingsError, match=r"serve\.spaces\.docs: updates follow the newest model, and \[gate\.docs\]"
     ):
-        SearchService(settings)
+        Service(settings)

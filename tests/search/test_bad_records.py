@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kinstream.search.backends.index import SearchService
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.search.updates.feed import UpdatesFeed
 from kinstream.search.updates.follow import Stepping
@@ -102,7 +100,7 @@ def test_a_space_whose_updates_fail_is_followed_further(monkeypatch: pytest.Monk
     spaces = {"shop": {"learner": "opml", "index": "lazy", "updates": True}}
     with running(spaces=spaces) as agent:
         agent.events.append(items("shop", ["a", "b"], np.eye(2)))
-        served = agent.service.spaces["shop"]
+        served = agent.space("shop")
         failed = threading.Event()
         whole = Stepping.advance
 
@@ -142,7 +140,7 @@ def test_bytes_of_items_that_are_mutated_are_applied_or_refused() -> None:
             data[at] = rng.integers(256)
         found = reader.step(message(bytes(data), offset))
         if found is not None:
-            agent.service._apply("shop", [found])
+            agent.indexes._apply("shop", [found])
     assert reader.next_offset == sent and sum(reader.refused().values()) > sent // 3
     assert reader.failed == 0
 
@@ -161,7 +159,7 @@ def test_a_record_on_which_the_machine_fails_is_left_out_with_its_place(
             agent.events.append(items("shop", ["lost"], np.ones((1, 2))))
         agent.events.append(items("shop", ["kept"], np.ones((1, 2))))
         assert agent.events.reader.failed == 1 and agent.service.failure is None
-        assert agent.service.spaces["shop"].searcher.standing().items == 1
+        assert agent.space("shop").searcher.standing().items == 1
     assert f"{TOPIC} partition 0 offset 0: left out" in caplog.text
 
 
@@ -177,11 +175,11 @@ def test_a_model_that_cannot_map_the_items_stops_no_catalogue(caplog: pytest.Log
     two = {"spaces": {"shop": {"learner": "opml"}, "other": {"learner": "opml"}}}
     with running(**two) as agent:
         agent.announced.announce("shop", Broken(), 1)
-        shop: Searcher = agent.service.spaces["shop"].searcher
-        agent.wait(lambda: agent.service.spaces["shop"].subscription.model.learned, "the model is loaded")
+        shop: Searcher = agent.space("shop").searcher
+        agent.wait(lambda: agent.space("shop").subscription.model.learned, "the model is loaded")
         agent.events.append(items("shop", ["a"], np.ones((1, 2))), items("other", ["b"], np.ones((1, 2))))
         agent.wait(lambda: shop.counts["failed"] > 0, "it fails")
-        assert agent.service.spaces["other"].searcher.standing().items == 1
+        assert agent.space("other").searcher.standing().items == 1
         assert agent.service.failure is None
         # The next model serves, with all items.
         agent.announced.announce("shop", linear(2, 1), 2)
@@ -193,16 +191,15 @@ def test_a_model_that_cannot_map_the_items_stops_no_catalogue(caplog: pytest.Log
 def test_faults_are_on_the_metrics_page() -> None:
     from prometheus_client import generate_latest
 
-    from kinstream.search.service.index_metrics import SearchMetrics
+    from kinstream.search.service.metrics import ServiceMetrics
 
     agent = Agent(spaces={"shop": {"learner": "opml", "index": "lazy", "updates": True}})
     agent.events.reader.failed = 2
-    service: SearchService = agent.service
-    stepping = service.spaces["shop"].stepping
+    stepping = agent.space().stepping
     assert stepping is not None
     stepping.dropped = 3
-    agent.service.spaces["shop"].subscription.failures["fault"] = 4
-    page = generate_latest(SearchMetrics(SimpleNamespace(**vars(service), ready=True)).registry).decode()  # type: ignore[arg-type]
-    assert 'kinstream_search_records_total{fate="failed",partition="0"} 2.0' in page
-    assert 'kinstream_search_update_records_total{fate="left_out"} 3.0' in page
-    assert 'kinstream_search_model_failures_total{learner="opml",reason="fault",space="shop"} 4.0' in page
+    agent.space("shop").subscription.failures["fault"] = 4
+    page = generate_latest(ServiceMetrics(agent.service).registry).decode()
+    assert 'kinstream_serve_records_total{fate="failed",partition="0"} 2.0' in page
+    assert 'kinstream_serve_update_records_total{fate="left_out"} 3.0' in page
+    assert 'kinstream_serve_model_failures_total{learner="opml",reason="fault",space="shop"} 4.0' in page

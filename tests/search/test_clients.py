@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from kinstream.search.service.clients import Rates, Tokens, clients_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.json_lines import JsonFormatter
-from kinstream.streams.settings import GatewaySettings
+from kinstream.streams.settings import ServeSettings
 from tests.docs.pages import ROOT
 from tests.search.agents import SHOP, items
 from tests.search.agents import running as agent_running
@@ -136,12 +136,12 @@ def test_an_invalid_file_is_refused_at_the_start_with_its_place(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SettingsError, match=why) as found:
-        clients_of(GatewaySettings(clients_file=os.fspath(path)))
+        clients_of(ServeSettings(clients_file=os.fspath(path)))
     assert "token-0123456" not in str(found.value)
 
 
 def test_without_limits_every_address_may_ask() -> None:
-    assert clients_of(GatewaySettings()) is None
+    assert clients_of(ServeSettings()) is None
     with gateway() as made, served(made) as url:
         assert httpx.post(f"{url}/search", json=ASKED).status_code == 200
 

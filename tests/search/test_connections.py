@@ -109,15 +109,15 @@ def test_probes_and_questions_are_answered_beside_clients_that_send_nothing(sent
         for path in ("/healthz", "/readyz", "/metrics"):
             assert get(address, path).status_code == 200
         assert ask(address).status_code == 200
-        assert value(address, "kinstream_search_connections") <= 100
-        assert value(address, 'kinstream_search_connections_closed_total{reason="evicted"}') >= 200
+        assert value(address, "kinstream_serve_connections") <= 100
+        assert value(address, 'kinstream_serve_connections_closed_total{reason="evicted"}') >= 200
 
 
 def test_the_limit_of_the_default_is_above_what_took_the_agent_down() -> None:
     with serving() as address, clients(address, 300):
         assert get(address, "/healthz").status_code == 200
         assert ask(address).status_code == 200
-        assert value(address, 'kinstream_search_connections_closed_total{reason="evicted"}') == 0
+        assert value(address, 'kinstream_serve_connections_closed_total{reason="evicted"}') == 0
 
 
 def test_a_connection_that_is_in_use_is_not_the_one_to_go() -> None:
@@ -126,7 +126,7 @@ def test_a_connection_that_is_in_use_is_not_the_one_to_go() -> None:
             for _ in range(4):
                 with clients(address, 15):
                     assert client.get("/spaces").status_code == 200
-        until(lambda: value(address, "kinstream_search_connections") <= 2, "all are gone")
+        until(lambda: value(address, "kinstream_serve_connections") <= 2, "all are gone")
 
 
 def test_bodies_that_do_not_come_leave_places_for_questions() -> None:
@@ -146,7 +146,7 @@ def test_where_all_connections_are_busy_questions_are_told_to_come_again_and_pro
         assert refused.json()["reason"] == "busy" and "max_connections" in refused.json()["detail"]
         for path in ("/healthz", "/readyz", "/metrics"):
             assert get(address, path).status_code == 200
-        assert value(address, "kinstream_search_connections") <= 110
+        assert value(address, "kinstream_serve_connections") <= 110
 
 
 def test_bytes_of_bodies_are_bounded_together() -> None:
@@ -178,7 +178,7 @@ def test_a_client_that_sends_nothing_is_closed_and_one_that_begins_is_told() -> 
         told(everything(slow), 408, "too-slow")
         told(everything(slower), 408, "too-slow")
         until(
-            lambda: value(address, 'kinstream_search_connections_closed_total{reason="slow"}') == 3, "counted"
+            lambda: value(address, 'kinstream_serve_connections_closed_total{reason="slow"}') == 3, "counted"
         )
 
 
@@ -214,7 +214,7 @@ def test_a_client_that_does_not_read_its_answers_is_closed() -> None:
         with pytest.raises(ConnectionError):
             while time.monotonic() < limit:
                 client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
-        stalled = 'kinstream_search_connections_closed_total{reason="stalled"}'
+        stalled = 'kinstream_serve_connections_closed_total{reason="stalled"}'
         until(lambda: value(address, stalled) == 1, "counted")
 
 

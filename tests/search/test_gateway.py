@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kinstream.learners.models.export import encode, export
-from kinstream.search.service.gateway_service import GatewayService
+from kinstream.search.service.service import Service
 from kinstream.search.stores.base import StoreAway
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.records.values import ModelVersion
@@ -121,7 +121,7 @@ def test_a_learner_without_a_query_map_is_left_out_and_reported(
     )
     (space,) = client.get("/spaces").json()["spaces"]
     assert space["behind"] and space["model"]["step"] == 3
-    series = 'kinstream_gateway_model_failures_total{learner="adapter",reason="refused",space="docs"}'
+    series = 'kinstream_serve_model_failures_total{learner="adapter",reason="refused",space="docs"}'
     gateway.wait(lambda: f"{series} 1.0" in client.get("/metrics").text, "it is counted")
     assert search(client).json()["model"]["step"] == 3
 
@@ -130,7 +130,7 @@ def test_a_model_of_another_dimension_than_the_store_does_not_serve(
     gateway: Gateway, client: httpx.Client
 ) -> None:
     gateway.announced.announce("docs", bilinear(4, 1), 3)
-    gateway.wait(lambda: gateway.service.spaces["docs"].newest.name.step == 3, "it is loaded")
+    gateway.wait(lambda: gateway.space("docs").newest.name.step == 3, "it is loaded")
     found = search(client).json()
     assert not found["model"]["adapted"] and ids(found) == exact(Q, 6)
     (space,) = client.get("/spaces").json()["spaces"]
@@ -170,7 +170,7 @@ def test_a_store_that_is_away_is_503_with_a_reason_and_not_ready(
     gateway.wait(lambda: client.get("/readyz").status_code == 503, "it is seen that the store is away")
     assert client.get("/readyz").json()["waiting_for"] == ["the store of 'docs'"]
     assert client.get("/healthz").status_code == 200
-    assert 'kinstream_gateway_store_failures_total{space="docs"} 1.0' in client.get("/metrics").text
+    assert 'kinstream_serve_store_failures_total{space="docs"} 1.0' in client.get("/metrics").text
     store.away = None
     gateway.wait(lambda: client.get("/readyz").status_code == 200, "it is seen that the store is back")
     assert search(client).status_code == 200
@@ -198,7 +198,7 @@ def test_a_request_that_its_store_does_not_answer_says_nothing_of_the_store(
             told = search(client)
             assert (told.status_code, told.json()["reason"]) == (503, "store")
             assert client.get("/readyz").status_code == 200
-            assert "kinstream_gateway_ready 1.0" in client.get("/metrics").text
+            assert "kinstream_serve_ready 1.0" in client.get("/metrics").text
         # A request that failed hastens the next check.
         gateway.wait(lambda before=before: checks[0] > before, "the store is checked", 4.0)  # type: ignore[misc]
     assert search(client).status_code == 200
@@ -225,7 +225,7 @@ def test_a_check_that_hangs_is_a_broken_process_and_a_store_that_is_away_is_not(
         assert gateway.service.health.live()[0]
         store.away = "no route"
         gateway.wait(lambda: not gateway.service.ready, "the store is away")
-        space = gateway.service.spaces["docs"]
+        space = gateway.space("docs")
         assert gateway.service.health.live()[0]
         store.check = lambda: hang.wait(SECONDS)  # type: ignore[method-assign]
         gateway.wait(lambda: space.unchecked_seconds > 1.0, "the check hangs")
@@ -259,8 +259,8 @@ def test_an_exported_model_is_pinned_and_needs_no_brokers(store: Memory, tmp_pat
     file = tmp_path / "taste.npz"
     file.write_bytes(encode(export(learner, version, {}), "npz"))
     pinned = section(model=str(file)) | {"learner": None}
-    settings = Settings.model_validate({"gateway": {"http_port": 0, "spaces": {"docs": pinned}}})
-    service = GatewayService(settings, create=lambda *_: store)
+    settings = Settings.model_validate({"serve": {"http_port": 0, "spaces": {"docs": pinned}}})
+    service = Service(settings, create=lambda *_: store)
     assert service.models is None
     gateway = object.__new__(Gateway)
     gateway.service, gateway.settings = service, settings
@@ -285,9 +285,9 @@ def test_an_exported_model_is_pinned_and_needs_no_brokers(store: Memory, tmp_pat
 
 
 def refused(**space: Any) -> str:
-    settings = Settings.model_validate({"gateway": {"spaces": {"docs": section(**space)}}})
+    settings = Settings.model_validate({"serve": {"spaces": {"docs": section(**space)}}})
     with pytest.raises(SettingsError) as error:
-        GatewayService(settings)
+        Service(settings)
     return str(error.value)
 
 
@@ -295,15 +295,15 @@ def test_what_cannot_be_served_is_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match="name a space"):
-        GatewayService(Settings())
-    assert "gateway.spaces.docs: no store is called 'memory'" in refused()
-    assert "did you mean qdrant" in refused(store="qdrent")
-    assert "there is no tale" in refused(store="pgvector", options={"tale": 1})
+        Service(Settings())
+    assert "serve.spaces.docs: no store is called 'memory'" in refused()
+    assert "did you mean qdrant" in refused(backend="qdrent")
+    assert "there is no tale" in refused(backend="pgvector", options={"tale": 1})
     monkeypatch.setattr("kinstream.streams.extras.installed", lambda package: package != "psycopg")
-    assert "pip install 'kinstream[pgvector]'" in refused(store="pgvector")
-    settings = Settings.model_validate({"gateway": {"spaces": {"docs": section(store="pgvector")}}})
+    assert "pip install 'kinstream[pgvector]'" in refused(backend="pgvector")
+    settings = Settings.model_validate({"serve": {"spaces": {"docs": section(backend="pgvector")}}})
     with pytest.raises(PackageMissing):
-        GatewayService(settings)
+        Service(settings)
     for section_ in ({"learner": None}, {"model": "x.npz"}):
         with pytest.raises(ValueError, match="set learner"):
-            Settings.model_validate({"gateway": {"spaces": {"docs": section(**section_)}}})
+            Settings.model_validate({"serve": {"spaces": {"docs": section(**section_)}}})

@@ -20,11 +20,10 @@ from kinstream.gate.lists.list_id import Impression, mark_of, read
 from kinstream.learners.models.query_map import QueryMap
 from kinstream.search.drafts.drafts import Drafts
 from kinstream.search.drafts.serving_choice import Decided
-from kinstream.search.gateway.answers import drafted
-from kinstream.search.queries.query_pair import ModelPair
-from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.model import Model, Name
 from kinstream.search.queries.model import QueryModel
+from kinstream.search.queries.query_pair import ModelPair
+from kinstream.search.service.service import Service
 from kinstream.search.stores.base import BadFilter, Hit, StoreHits
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
@@ -61,7 +60,7 @@ class Gated:
         self.learners[version] = bilinear(5, step)
         self.gateway.announced.announce("docs", self.learners[version], step, epoch=epoch)
         self.gateway.wait(lambda: self.gateway.announced.handled, "it is announced")
-        newest = self.gateway.service.spaces["docs"]
+        newest = self.gateway.space("docs")
         self.gateway.wait(lambda: tuple(newest.newest.name) >= version, "it is loaded")
         return version
 
@@ -80,7 +79,7 @@ class Gated:
 
     def series(self, name: str) -> float:
         text = self.client.get("/metrics").text
-        (line,) = [line for line in text.splitlines() if line.startswith(f"kinstream_gateway_{name}{{")]
+        (line,) = [line for line in text.splitlines() if line.startswith(f"kinstream_serve_{name}{{")]
         return float(line.split()[-1])
 
     def shown(self, result: dict[str, Any]) -> Impression:
@@ -322,7 +321,7 @@ def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(store: Me
         gateway.announced.announce("docs", bilinear(5, 9), 9)
 
     with gating(store, 1.0, before) as gated:
-        gated.gateway.wait(lambda: gated.gateway.service.spaces["docs"].newest.name.step == 9, "it is loaded")
+        gated.gateway.wait(lambda: gated.gateway.space("docs").newest.name.step == 9, "it is loaded")
         found = gated.search()
         assert found["candidate"] is None
         assert [one["list_id"] for one in found["results"]] == [None] * len(Q)
@@ -333,7 +332,7 @@ def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(store: Me
 
 def test_a_candidate_of_another_dimension_does_not_pick(all_drafted: Gated) -> None:
     all_drafted.gateway.announced.announce("docs", bilinear(4, 1), 3)
-    space = all_drafted.gateway.service.spaces["docs"]
+    space = all_drafted.gateway.space("docs")
     all_drafted.gateway.wait(lambda: space.newest.name.step == 3, "it is loaded")
     found = all_drafted.search()
     assert found["candidate"] is None and [ids(one) for one in found["results"]] == [exact(q, 6) for q in Q]
@@ -361,27 +360,47 @@ class Picky(Memory):
 
 @pytest.mark.parametrize("factor", [1e300, 1e6])
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_candidate_whose_vectors_cannot_be_asked_does_not_harm_the_serving_model(factor: float) -> None:
+def test_a_candidate_whose_vectors_cannot_be_asked_does_not_harm_the_serving_model(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Picky(NAMES, X)
     with gating(store, 1.0) as gated:
-        space = gated.gateway.service.spaces["docs"]
-        answer = space.search(scaled(factor), Q, [0, 2], 6, None)
-        assert answer.candidates == {} and [[h.id for h in one] for one in answer.hits] == [
-            exact(q, 6) for q in Q
-        ]
+        space = gated.gateway.space("docs")
+        monkeypatch.setattr(space, "pair", lambda: scaled(factor))
+        found = gated.search()
+        assert found["candidate"] is None and [one["list_id"] for one in found["results"]] == [None] * 4
+        assert [ids(one) for one in found["results"]] == [exact(q, 6) for q in Q]
         assert [len(asked) for asked in store.asked] == [4]
-        usable = space.search(scaled(2.0), Q, [0, 2], 6, None)
-        assert sorted(usable.candidates) == [0, 2]
-        with pytest.raises(BadFilter):
-            space.search(scaled(2.0), Q, [0, 2], 6, {"lang": "en"})
+        monkeypatch.setattr(space, "pair", lambda: scaled(2.0))
+        assert all(one["list_id"] is not None for one in gated.search()["results"])
+        body = {"space": "docs", "vectors": Q.tolist(), "filter": {"lang": "en"}}
+        told = gated.client.post("/search", json=body)
+        assert (told.status_code, told.json()["place"]) == (422, "filter")
 
 
-def test_similarities_without_numbers_are_not_drafted() -> None:
-    drafts = Drafts("docs", KEYS, 1.0, now_ms=lambda: NOW, nonce=lambda: b"random")
-    hits = [Hit("a", 0.5, {}), Hit("b", math.nan, {})]
-    found = drafted(drafts, scaled(2.0), hits, hits, 5)
-    assert found is not None and found["neighbours"] == [{"id": "a", "similarity": None, "fields": {}}]
-    assert drafted(drafts, scaled(2.0), hits, [Hit("a", math.inf, {})], 5) is None
+class Odd(Memory):
+    """A store with its own similarity for the candidate."""
+
+    def __init__(self, similarity: float) -> None:
+        super().__init__(NAMES, X)
+        self._similarity = similarity
+
+    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> StoreHits:
+        similarity = 0.5 if np.array_equal(queries, Q[:1]) else self._similarity
+        return StoreHits([[Hit("a", similarity, {}), Hit("b", math.nan, {})]], "7")
+
+
+@pytest.mark.parametrize(("similarity", "drafted"), [(0.7, True), (math.inf, False)])
+def test_similarities_without_numbers_are_not_drafted(
+    similarity: float, drafted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gating(Odd(similarity), 1.0) as gated:
+        monkeypatch.setattr(gated.gateway.space("docs"), "pair", lambda: scaled(2.0))
+        found = gated.search(vectors=Q[:1].tolist())
+        (result,) = found["results"]
+        assert [one["id"] for one in result["neighbours"]] == ["a"]
+        assert (found["candidate"] is not None, result["list_id"] is not None) == (drafted, drafted)
+        assert (result["neighbours"][0]["similarity"] is None) is drafted
 
 
 def test_a_vector_of_zeros_and_an_empty_store_give_lists(all_drafted: Gated, store: Memory) -> None:
@@ -430,7 +449,7 @@ def test_a_query_id_has_a_limit(all_drafted: Gated) -> None:
 def test_the_draft_is_a_function_of_key_time_and_nonce(store: Memory) -> None:
     with gating(store, 1.0) as gated:
         gated.announce(7)
-        space = gated.gateway.service.spaces["docs"]
+        space = gated.gateway.space("docs")
         space.drafts = Drafts("docs", KEYS, 1.0, now_ms=lambda: NOW, nonce=lambda: b"random")
         one, two = gated.search(), gated.search()
         assert one == two
@@ -440,7 +459,7 @@ def test_the_draft_is_a_function_of_key_time_and_nonce(store: Memory) -> None:
 def test_a_gate_without_a_key_is_refused_with_the_fix(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kinstream.toml"
     file.write_text(
-        '[gateway.spaces.docs]\nlearner = "adapter"\nstore = "pgvector"\ncollection = "docs"\n[gate.docs]\n'
+        '[serve.spaces.docs]\nlearner = "adapter"\nbackend = "pgvector"\ncollection = "docs"\n[gate.docs]\n'
     )
     with pytest.raises(SettingsError, match=r"needs a key .* set KINSTREAM_GATE_KEY, or gate_key_file"):
         load(file)
@@ -456,10 +475,10 @@ def test_a_gate_over_a_model_of_a_file_is_refused(store: Memory, tmp_path: Any) 
     (tmp_path / "m.npz").write_bytes(encode(export(bilinear(5, 2), version, {}), "npz"))
     spaces = {"docs": section(model=str(tmp_path / "m.npz")) | {"learner": None}}
     settings = Settings.model_validate(
-        {"gateway": {"spaces": spaces}, "gate": {"docs": {}}, "gate_key": SECRET}
+        {"serve": {"spaces": spaces}, "gate": {"docs": {}}, "gate_key": SECRET}
     )
-    with pytest.raises(SettingsError, match=r"gateway\.spaces\.docs: model pins a file, and \[gate\.docs\]"):
-        GatewayService(settings, create=lambda *_: store)
+    with pytest.raises(SettingsError, match=r"serve\.spaces\.docs: model pins a file, and \[gate\.docs\]"):
+        Service(settings, create=lambda *_: store)
 
 
 def test_every_answer_is_of_the_decision_that_it_names_while_decisions_change(store: Memory) -> None:

@@ -82,7 +82,7 @@ def test_killed_and_without_its_store_it_never_answers_wrong(tmp_path: Path) -> 
             [gateway]
             http_port = {port}
             store_seconds = 1.0
-            [gateway.spaces.docs]
+            [serve.spaces.docs]
             model = "{tmp_path}/taste.npz"
             store = "pgvector"
             connection_file = "{tmp_path}/url"

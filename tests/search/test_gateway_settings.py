@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from kinstream.cli.shared.context import checked
-from kinstream.search.service.gateway_service import GatewayService
+from kinstream.search.service.service import Service
 from kinstream.search.stores.base import BadFilter
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.postgres import sessionless
@@ -18,9 +18,9 @@ from kinstream.streams.secrets import hide
 from kinstream.streams.settings import load
 
 SPACE = """
-[gateway.spaces.docs]
+[serve.spaces.docs]
 learner = "adapter"
-store = "pgvector"
+backend = "pgvector"
 collection = "docs"
 """
 URL = "postgresql://reader:s3cret-of-the-gateway@127.0.0.1:1/x"
@@ -36,9 +36,9 @@ def file(tmp_path: Path) -> Path:
 def test_the_connection_comes_from_the_environment_and_is_never_shown(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KINSTREAM_GATEWAY__SPACES__DOCS__CONNECTION", URL)
+    monkeypatch.setenv("KINSTREAM_SERVE__SPACES__DOCS__CONNECTION", URL)
     settings = load(file)
-    assert settings.gateway.spaces["docs"].connect_by() == URL
+    assert settings.serve.spaces["docs"].connect_by() == URL
     assert "s3cret" not in repr(settings) and "s3cret" not in settings.model_dump_json()
     assert "s3cret" not in hide("password s3cret-of-the-gateway is wrong")
 
@@ -46,11 +46,11 @@ def test_the_connection_comes_from_the_environment_and_is_never_shown(
 def test_the_connection_comes_from_a_file_that_only_the_gateway_reads(file: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     file.write_text(f'{SPACE}connection_file = "{secret}"\n')
-    section = load(file, {"kafka.bootstrap_servers": "127.0.0.1:1"}).gateway.spaces["docs"]
+    section = load(file, {"kafka.bootstrap_servers": "127.0.0.1:1"}).serve.spaces["docs"]
     with pytest.raises(SettingsError, match="secret: No such file"):
         section.connect_by()
-    with pytest.raises(SettingsError, match=r"gateway\.spaces\.docs: connection_file: "):
-        GatewayService(load(file))
+    with pytest.raises(SettingsError, match=r"serve\.spaces\.docs: connection_file: "):
+        Service(load(file))
     secret.write_text(URL.replace("s3cret-of", "0ther-s3cret-of") + "\n")
     assert section.connect_by().endswith("@127.0.0.1:1/x")
     assert "0ther" not in hide("password 0ther-s3cret-of-the-gateway is wrong")
@@ -59,8 +59,8 @@ def test_the_connection_comes_from_a_file_that_only_the_gateway_reads(file: Path
 @pytest.mark.parametrize("name", ["connection", "options.connection"])
 def test_the_command_line_takes_no_connection(file: Path, name: str) -> None:
     with pytest.raises(SettingsError, match="every user of this machine can read a command line") as error:
-        load(file, {f"gateway.spaces.docs.{name}": "host=db password=s3cret"})
-    assert "KINSTREAM_GATEWAY__SPACES__DOCS__" in str(error.value) and "s3cret" not in str(error.value)
+        load(file, {f"serve.spaces.docs.{name}": "host=db password=s3cret"})
+    assert "KINSTREAM_SERVE__SPACES__DOCS__" in str(error.value) and "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_faults_are_named_with_their_place(file: Path, line: str, text: str) -> 
     file.write_text(SPACE + line + "\n")
     with pytest.raises(SettingsError, match=text) as error:
         checked(str(file))
-    assert "[gateway.spaces.docs]" in str(error.value)
+    assert "[serve.spaces.docs]" in str(error.value)
 
 
 def test_a_learner_that_is_meant_is_suggested(file: Path) -> None:

@@ -19,7 +19,7 @@ from qdrant_client import QdrantClient, models
 
 from kinstream.search.stores import kinds, qdrant
 from kinstream.search.stores.base import Place, Store, StoreAway
-from tests.search.gateways import bilinear, running, section, served
+from tests.search.gateways import bilinear, near, running, section, served
 from tests.support.postgres import postgres
 from tests.support.processes import SECONDS, until
 
@@ -410,14 +410,14 @@ def test_connections_that_the_server_has_ended_are_replaced_unseen() -> None:
         server.fill("docs", NAMES[:10], X[:10])
         own = space("pgvector", server.url, "cosine")
         with running({"docs": own}, store_seconds=2.0) as gateway:
-            found = gateway.service.spaces["docs"]
+            found = gateway.space("docs")
             assert found.ready
             with psycopg.connect(server.url, autocommit=True) as connection:
                 connection.execute(
                     "select pg_terminate_backend(pid) from pg_stat_activity"
                     " where pid <> pg_backend_pid() and backend_type = 'client backend'"
                 )
-            assert len(found.search(found.pair(), X[:1], [], 3, None).hits[0]) == 3
+            assert len(near(found, X[:1], 3)) == 3
 
 
 def test_a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_answers() -> None:

@@ -75,8 +75,8 @@ def test_a_space_name_is_a_name_and_no_path(client: httpx.Client) -> None:
     assert answer.status_code == 404 and answer.json()["reason"] == "unknown-item"
 
 
-def test_transform_gives_what_the_distances_are_of(agent: Agent, client: httpx.Client) -> None:
-    found = client.post("/transform", json={"space": "shop", "vectors": X[:3].tolist()}).json()
+def test_map_gives_what_the_distances_are_of(agent: Agent, client: httpx.Client) -> None:
+    found = client.post("/map", json={"space": "shop", "vectors": X[:3].tolist()}).json()
     learner = agent.announced.learners["shop", 1, 0, 12]
     assert np.allclose(found["vectors"], learner.transform(X[:3]), rtol=1e-5)
 
@@ -162,7 +162,7 @@ def test_large_bodies_are_refused_whether_they_say_so_or_not(client: httpx.Clien
 
 
 def test_too_many_requests_at_once_are_told_to_come_again(agent: Agent, client: httpx.Client) -> None:
-    searcher = agent.service.spaces["shop"].searcher
+    searcher = agent.space("shop").searcher
     held = searcher._lock.write()
     held.__enter__()  # searches wait for this
     try:
@@ -184,7 +184,7 @@ def test_too_many_requests_at_once_are_told_to_come_again(agent: Agent, client: 
 def test_what_takes_too_long_is_given_up_and_keeps_its_place() -> None:
     with running(spaces={"shop": {"learner": "opml"}}, request_seconds=0.2, max_concurrent=1) as agent:
         agent.events.append(items("shop", NAMES, X))
-        searcher = agent.service.spaces["shop"].searcher
+        searcher = agent.space("shop").searcher
         with served(agent) as url, httpx.Client(base_url=url) as client:
             with searcher._lock.write():
                 # Without a body, whose way here would count too.
@@ -232,7 +232,7 @@ def test_a_fault_is_told_without_its_text(
     def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(agent.service.spaces["shop"].searcher, "search", broken)
+    monkeypatch.setattr(agent.space("shop").searcher, "search", broken)
     told = search(client, vectors=[0.0] * 4)
     assert told.status_code == 500 and told.json() == {
         "reason": "fault",
@@ -253,16 +253,16 @@ def test_metrics_count_requests_and_queries(agent: Agent, client: httpx.Client) 
         return sum(found)
 
     ok = {"route": "/search", "status": "200"}
-    before = value("kinstream_search_request_duration_seconds_count", **ok)
-    queries = value("kinstream_search_queries_total", space="shop")
+    before = value("kinstream_serve_request_duration_seconds_count", **ok)
+    queries = value("kinstream_serve_queries_total", space="shop")
     search(client, vectors=X[:3].tolist())
     search(client, vectors=[1])
-    assert value("kinstream_search_request_duration_seconds_count", **ok) == before + 1
-    assert value("kinstream_search_request_duration_seconds_count", route="/search", status="422") >= 1
-    assert value("kinstream_search_queries_total", space="shop") == queries + 3
-    assert value("kinstream_search_catalogue_items", space="shop") == 30
-    assert value("kinstream_search_model_step", space="shop", learner="opml") == 12
-    assert value("kinstream_search_ready") == 1
+    assert value("kinstream_serve_request_duration_seconds_count", **ok) == before + 1
+    assert value("kinstream_serve_request_duration_seconds_count", route="/search", status="422") >= 1
+    assert value("kinstream_serve_queries_total", space="shop") == queries + 3
+    assert value("kinstream_serve_catalogue_items", space="shop") == 30
+    assert value("kinstream_serve_model_step", space="shop", learner="opml") == 12
+    assert value("kinstream_serve_ready") == 1
     client.get("/some/path/that/nobody/knows")
     routes = {
         s.labels["route"]
@@ -274,7 +274,7 @@ def test_metrics_count_requests_and_queries(agent: Agent, client: httpx.Client) 
         "/search",
         "/similar",
         "/similar/{item:path}",
-        "/transform",
+        "/map",
         "/spaces",
         "/healthz",
         "/readyz",

@@ -1,4 +1,4 @@
-"""What the page of a query agent says of models that are behind and of update records."""
+"""What the page of the service says of models that are behind and of update records."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.service.index_metrics import SearchMetrics
 from kinstream.search.models.loader import Unloadable
 from kinstream.search.models.model import Model
 from kinstream.search.models.staleness import Failure
+from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.streams.records.values import ModelVersion
 from tests.search.agents import SHOP, Agent, items, linear, running
 
@@ -19,7 +19,7 @@ MODEL = {"space": "shop", "learner": "opml"}
 
 
 def shown(agent: Agent, name: str, **labels: str) -> float | None:
-    return SearchMetrics(agent.service).registry.get_sample_value(f"kinstream_search_{name}", labels)
+    return ServiceMetrics(agent.service).registry.get_sample_value(f"kinstream_serve_{name}", labels)
 
 
 def test_a_model_that_cannot_be_loaded_leaves_the_space_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_models_that_come_while_another_is_taken_over_are_not_older_than_they_ar
     with running(**SHOP) as agent:
         agent.events.append(items("shop", ["a", "b"], np.eye(2)))
         agent.settle()
-        served = agent.service.spaces["shop"]
+        served = agent.space("shop")
         refresh = served.searcher.refresh
         since: list[float | None] = []
         step = 1
@@ -63,7 +63,7 @@ def test_models_that_come_while_another_is_taken_over_are_not_older_than_they_ar
             # The next one is there before this one serves: the space is always behind, and not for ever longer.
             nonlocal step
             found = refresh(*arguments)
-            since.append(served.behind_since)
+            since.append(served.rebuilt.behind_since)
             if step < 6:
                 agent.announced.announce("shop", linear(2, step + 1), step + 1)
                 step += 1
@@ -81,8 +81,8 @@ def test_models_that_come_while_another_is_taken_over_are_not_older_than_they_ar
 def test_update_records_are_counted_and_their_trouble_is_shown() -> None:
     with running(**SHOP) as agent:
         assert shown(agent, "updates_trouble") == 0
-        agent.service.updates.read, agent.service.updates.unreadable = 7, 2
-        agent.service.updates.trouble = "kinstream.updates: no right to read"
+        agent.indexes.updates.read, agent.indexes.updates.unreadable = 7, 2
+        agent.indexes.updates.trouble = "kinstream.updates: no right to read"
         assert shown(agent, "update_records_total", fate="read") == 7
         assert shown(agent, "update_records_total", fate="unreadable") == 2
         assert shown(agent, "updates_trouble") == 1

@@ -237,7 +237,7 @@ def test_requests_that_are_late_leave_the_store_ready_and_others_answered(table:
         "create view slow as select id, embedding, lang || length(pg_sleep(60)::text)::text as lang from docs"
     )
     own = {
-        name: section(store="pgvector", connection=table.url, collection=name, columns=["lang"])
+        name: section(backend="pgvector", connection=table.url, collection=name, columns=["lang"])
         for name in ("docs", "slow")
     }
     with running(own, threads=6, store_seconds=3.0) as gateway, served(gateway) as base:

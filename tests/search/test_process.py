@@ -199,7 +199,7 @@ def test_it_reads_what_others_wrote_before_and_stops_when_told(
     assert answer is not None and answer["catalogue"]["partition"] == partition_of(SPACE, 2)
     truth.check(answer, Q, 5, {})
     page = httpx.get(f"{agent.url}/metrics").text
-    assert 'kinstream_search_records_refused_total{partition="' in page
+    assert 'kinstream_serve_records_refused_total{partition="' in page
     assert 'reason="undecodable"} 1.0' in page
 
     ((_, epoch),) = system.send([(SPACE, encode(Control(SPACE, Action.RESET, 1)))])

@@ -22,7 +22,7 @@ from kinstream.search.stores.base import BadFilter, BadVectors, Place, Store, St
 from kinstream.search.stores.qdrant import connected
 from kinstream.streams.errors import SettingsError
 from kinstream.vectors.sinks.qdrant import QdrantWriter
-from tests.search.gateways import running, section, served
+from tests.search.gateways import near, running, section, served
 
 X = np.eye(3, dtype=np.float32)
 PATHS = ("a[", "a..b", "", "a[x]", '"a', ".", "a]", "[]", "a.[0]")
@@ -136,7 +136,7 @@ def test_spaces_share_a_folder_by_any_of_its_names(folder: str, monkeypatch: pyt
     monkeypatch.chdir(above)
     os.symlink(name, "link")
     own = {
-        space: section(store="qdrant", connection=where, collection=collection, distance="cosine", **more)
+        space: section(backend="qdrant", connection=where, collection=collection, distance="cosine", **more)
         for space, where, collection, more in (
             ("a", folder, "docs", {}),
             ("b", f"./{name}", "docs", {"columns": ["lang"]}),
@@ -146,9 +146,8 @@ def test_spaces_share_a_folder_by_any_of_its_names(folder: str, monkeypatch: pyt
     }
     for _ in range(2):
         with running(own) as gateway:
-            for space in gateway.service.spaces.values():
-                found = space.search(space.pair(), X[1:2], [], 1, None)
-                assert found.hits[0][0].id == "1"
+            for space in gateway.service.stores.values():
+                assert near(space, X[1:2], 1) == ["1"]
         # The folder is free again.
         QdrantClient(path=folder).close()
 
@@ -168,7 +167,7 @@ def test_one_space_may_end_while_another_goes_on(folder: str) -> None:
 def test_a_bad_path_in_a_filter_is_the_requests_fault_and_the_store_stays_ready(
     folder: str, path: str
 ) -> None:
-    own = section(store="qdrant", connection=folder, collection="docs", distance="cosine")
+    own = section(backend="qdrant", connection=folder, collection="docs", distance="cosine")
     with running({"docs": own}) as gateway, served(gateway) as base, httpx.Client(base_url=base) as client:
         body = {"vectors": X[0].tolist(), "filter": key(path)}
         told = client.post("/search", json=body)
@@ -228,7 +227,7 @@ def test_points_without_payload_or_vector_are_no_fault(folder: str) -> None:
 
 
 def test_a_search_that_finds_fewer_than_k_says_so(folder: str) -> None:
-    own = section(store="qdrant", connection=folder, collection="docs", distance="cosine")
+    own = section(backend="qdrant", connection=folder, collection="docs", distance="cosine")
     with running({"docs": own}) as gateway, served(gateway) as base, httpx.Client(base_url=base) as client:
 
         def found(**more: Any) -> list[tuple[int, str | None]]:

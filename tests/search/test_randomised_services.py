@@ -97,7 +97,7 @@ def test_a_gateway_without_a_gate_randomises_lists_of_the_newest_model(kind: str
             # A similarity would show what was swapped.
             assert all(hit["similarity"] is None for hit in result["neighbours"])
         assert len({result["list_id"] for result in found["results"]}) == 4
-        assert 'kinstream_gateway_randomised_lists_total{space="docs"} 8.0' in client.get("/metrics").text
+        assert 'kinstream_serve_randomised_lists_total{space="docs"} 8.0' in client.get("/metrics").text
         assert [one["list_id"] for one in ask(client, k=256)["results"]] == [None] * 4
 
 
@@ -107,7 +107,7 @@ def test_a_gateway_with_a_gate_drafts_one_share_and_randomises_another() -> None
         made.announced.announce("docs", gateways.bilinear(5, 7), 7)
         made.wait(lambda: ask(client, query_id="a")["gate"] is not None, "it answers")
         made.wait(lambda: made.announced.handled, "the candidate is read")
-        space = made.service.spaces["docs"]
+        space = made.space("docs")
         made.wait(lambda: space.pair().candidate is not None, "the candidate is loaded")
         kinds = {"drafted": 0, "randomised": 0, "ranked": 0}
         for query, result in zip(many, ask(client, many)["results"], strict=True):
@@ -140,7 +140,7 @@ def test_the_query_agent_randomises_lists_of_the_model_that_serves(gate: dict[st
             for query, result in zip(Q, found["results"], strict=True):
                 check(result, nearest(query), UNADAPTED, "shop")
                 assert all(hit["squared_distance"] is None for hit in result["neighbours"])
-            assert 'kinstream_search_randomised_lists_total{space="shop"} 4.0' in client.get("/metrics").text
+            assert 'kinstream_serve_randomised_lists_total{space="shop"} 4.0' in client.get("/metrics").text
             similar = client.post("/similar", json={"items": NAMES[:2], "k": 6}).json()
             assert all(one["list_id"].startswith("ki2.") for one in similar["results"])
             if gate is None:

@@ -22,7 +22,7 @@ def catalogue(agent: Agent) -> tuple[Searcher, np.ndarray]:
     agent.events.append(items("shop", [str(n) for n in range(200)], X))
     agent.announced.announce("shop", linear(4, 1), 1)
     agent.settle()
-    return agent.service.spaces["shop"].searcher, X
+    return agent.space("shop").searcher, X
 
 
 def spoilt(answer: Answer) -> Answer:

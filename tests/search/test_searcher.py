@@ -12,20 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.service.index_metrics import SearchMetrics
 from kinstream.search.index.engines import Plan
 from kinstream.search.models.model import Model
-from kinstream.search.spaces.catalogue import Changed, Put
-from kinstream.search.spaces.read_write_lock import SharedLock
-from kinstream.search.spaces.searcher import NotReady, Searcher
 from kinstream.search.service.answers import Answering
+from kinstream.search.service.metrics import ServiceMetrics
+from kinstream.search.spaces.catalogue import Changed, Put
+from kinstream.search.spaces.errors import NotReady
+from kinstream.search.spaces.read_write_lock import SharedLock
+from kinstream.search.spaces.searcher import Searcher
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Action, Table
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
 
 
 def ask(agent: Agent, Q: Any, k: int = 5, space: str = "shop") -> dict[str, Any]:
-    answering = Answering(agent.service, SearchMetrics(agent.service))
+    answering = Answering(agent.service, ServiceMetrics(agent.service))
     body = {"space": space, "vectors": np.asarray(Q).tolist(), "k": k}
     answer: dict[str, Any] = json.loads(answering.search(json.dumps(body).encode()))
     return answer
@@ -67,7 +68,7 @@ def test_a_transform_is_by_the_model_that_it_names(monkeypatch: pytest.MonkeyPat
         agent.events.append(items("shop", ["a", "b"], rng.normal(size=(2, 4))))
         agent.announced.announce("shop", linear(4, 1), 1)
         agent.settle()
-        searcher = agent.service.spaces["shop"].searcher
+        searcher = agent.space("shop").searcher
         lock = searcher._lock
 
         class Late:
@@ -148,14 +149,14 @@ def test_a_space_of_several_modalities() -> None:
     with running(**SHOP) as agent:
         tables = (Table("text", text), Table("image", image))
         agent.events.append(ItemBlock("shop", tuple("abcde"), tables, 1))
-        answering = Answering(agent.service, SearchMetrics(agent.service))
+        answering = Answering(agent.service, ServiceMetrics(agent.service))
         body = {"vectors": {"image": image[1].tolist(), "text": [text[1].tolist()]}, "k": 1}
         answer = json.loads(answering.search(json.dumps(body).encode()))
         assert answer["results"][0]["neighbours"] == [{"id": "b", "squared_distance": 0.0}]
 
 
 def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> None:
-    from kinstream.search.backends.index import SearchService
+    from kinstream.search.service.service import Service
     from kinstream.streams.settings import Settings
 
     found: Settings = Settings.model_validate(
@@ -163,20 +164,20 @@ def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> 
             "kafka": {"bootstrap_servers": "nowhere.invalid:9092"},
             "builders": {"one-pass": {"kind": "one-pass"}},
             "learners": {"oahu": {"kind": "oahu", "from": ["one-pass"]}},
-            "search": {"spaces": {"shop": {"learner": "oahu", "index": "lazy"}}},
+            "serve": {"spaces": {"shop": {"learner": "oahu", "index": "lazy"}}},
         }
     )
-    with pytest.raises(SettingsError, match=r"search\.spaces\.shop: index 'lazy' needs a linear map"):
-        SearchService(found)
+    with pytest.raises(SettingsError, match=r"serve\.spaces\.shop: index 'lazy' needs a linear map"):
+        Service(found)
     wrong = found.model_copy(
-        update={"search": found.search.model_copy(update={"spaces": {"shop": wrong_options(found)}})}
+        update={"serve": found.serve.model_copy(update={"spaces": {"shop": wrong_options(found)}})}
     )
-    with pytest.raises(SettingsError, match=r"search\.spaces\.shop: .*legs"):
-        SearchService(wrong)
+    with pytest.raises(SettingsError, match=r"serve\.spaces\.shop: .*legs"):
+        Service(wrong)
 
 
 def wrong_options(found: Any) -> Any:
-    return found.search.spaces["shop"].model_copy(update={"index": "exact", "options": {"legs": 3}})
+    return found.serve.spaces["shop"].model_copy(update={"index": "exact", "options": {"legs": 3}})
 
 
 def _caught_up(asked: list[Any], step: int, offset: int, faults: list[BaseException]) -> bool:
@@ -198,7 +199,7 @@ def test_every_answer_is_right_under_the_model_and_catalogue_that_it_names(index
     stop = threading.Event()
     space = {"learner": "opml", "index": index, "options": options}
     with running(spaces={"shop": space}) as agent:
-        answering = Answering(agent.service, SearchMetrics(agent.service))
+        answering = Answering(agent.service, ServiceMetrics(agent.service))
 
         def query(seed: int) -> None:
             rng = np.random.default_rng([5, seed])

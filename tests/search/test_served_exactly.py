@@ -178,24 +178,24 @@ def test_recall_of_exact_indexes_is_sampled_and_is_one() -> None:
             agent.events.append(items("shop", [str(n) for n in range(300)], X))
             agent.announced.announce("shop", learned("opml", X - np.float32(1000.0)), 1)
             agent.settle()
-            searcher, sampler = agent.service.spaces["shop"].searcher, agent.service.recall
+            searcher, sampler = agent.space("shop").searcher, agent.indexes.recall
             for n in range(20):
                 Q = X[n : n + 1] + np.float32(0.5)
                 sampler.offer(searcher, Q, searcher.search(Q, 7))
                 _measured(agent, n + 1)
             assert sampler.ratio("shop") == 1.0
             page = _page(agent)
-            assert 'kinstream_search_recall_ratio{space="shop"} 1.0' in page
-            assert 'kinstream_search_recall_samples_total{fate="measured",space="shop"} 20.0' in page
+            assert 'kinstream_serve_recall_ratio{space="shop"} 1.0' in page
+            assert 'kinstream_serve_recall_samples_total{fate="measured",space="shop"} 20.0' in page
 
 
 def _measured(agent: Any, number: int) -> None:
-    agent.wait(lambda: agent.service.recall.fates["shop", "measured"] == number, "a sample")
+    agent.wait(lambda: agent.indexes.recall.fates["shop", "measured"] == number, "a sample")
 
 
 def _page(agent: Any) -> str:
     from prometheus_client import generate_latest
 
-    from kinstream.search.service.index_metrics import SearchMetrics
+    from kinstream.search.service.metrics import ServiceMetrics
 
-    return generate_latest(SearchMetrics(agent.service).registry).decode()
+    return generate_latest(ServiceMetrics(agent.service).registry).decode()

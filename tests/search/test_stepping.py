@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kinstream.learners.updates import Before, Origin
-from kinstream.search.service.index_metrics import SearchMetrics
 from kinstream.search.service.answers import Answering
+from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Kind, ModelUpdate, Table
 from tests.learners.published import create
@@ -59,7 +59,7 @@ class Learning:
         return before.updates(origin, one, outcomes)
 
     def reached(self) -> bool:
-        return self.agent.service.spaces["shop"].searcher.glance().model.step == self.step
+        return self.agent.space("shop").searcher.glance().model.step == self.step
 
 
 @pytest.mark.parametrize("scaler", ["none", "zscore", "unit"])
@@ -72,7 +72,7 @@ def test_every_step_is_followed_in_place(scaler: str) -> None:
         "options": {"candidates": 1000},
     }
     with running(spaces={"shop": space}) as agent:
-        answering = Answering(agent.service, SearchMetrics(agent.service))
+        answering = Answering(agent.service, ServiceMetrics(agent.service))
         learning = Learning(agent, scaler=scaler, warm_up=10)
         X = (rng.normal(size=(40, D)) + 3.0).astype(np.float32)
         truth.items.update((str(n), row) for n, row in enumerate(X))
@@ -81,25 +81,25 @@ def test_every_step_is_followed_in_place(scaler: str) -> None:
             learning.learn(rng)  # the scaler settles
         learning.announce()
         agent.wait(learning.reached, "the announced model serves")
-        counts = agent.service.spaces["shop"].searcher.counts
+        counts = agent.space("shop").searcher.counts
         for step in range(12):
             records = learning.learn(rng)
             for record in rng.permutation(np.array([*records, *records], object)):
-                agent.service.updates.give(record)  # type: ignore[attr-defined]
+                agent.indexes.updates.give(record)
             agent.wait(learning.reached, f"step {step} serves")
             Q = (rng.normal(size=(3, D)) + 3.0).astype(np.float32)
             body = json.dumps({"vectors": Q.tolist(), "k": 6}).encode()
             answer = json.loads(answering.search(body))
             assert answer["model"]["step"] == learning.step
             truth.check(answer, Q, 6, agent.announced.learners)
-            mapped = json.loads(answering.transform(json.dumps({"vectors": Q.tolist()}).encode()))
+            mapped = json.loads(answering.map(json.dumps({"vectors": Q.tolist()}).encode()))
             assert np.allclose(mapped["vectors"], learning.learner.transform(Q), rtol=1e-4, atol=1e-4)
         assert counts["stepped"] > 0
 
         # A record that is lost: the next announced model makes up for it.
         learning.learn(rng)
         for record in learning.learn(rng):
-            agent.service.updates.give(record)  # type: ignore[attr-defined]
+            agent.indexes.updates.give(record)
         assert not learning.reached()
         learning.announce()
         agent.wait(learning.reached, "the announced model serves")

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.service.gateway_service import GatewayService
 from kinstream.search.models.choice import Announcement, Choice
 from kinstream.search.models.model import Name
 from kinstream.search.models.model_copies import KeptModels
 from kinstream.search.models.models_of_gate import Held
 from kinstream.search.models.topic import TopicSource
+from kinstream.search.service.service import Service
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import ModelVersion
@@ -67,7 +67,7 @@ def test_the_gateway_says_it_in_answers_and_when_it_is_ready() -> None:
             assert "withheld" not in ask(url + "/search", asked) and "notes" not in ask(url + "/readyz")
     finally:
         gateway.service.stop()
-    assert isinstance(gateway.service, GatewayService)
+    assert isinstance(gateway.service, Service)
 
 
 def test_the_query_agent_says_it_in_answers_and_when_it_is_ready() -> None:
@@ -81,7 +81,7 @@ def test_the_query_agent_says_it_in_answers_and_when_it_is_ready() -> None:
             withhold(agent.service.models, "shop", "opml", NOTE)
             answers = [
                 ask(url + "/search", asked),
-                ask(url + "/transform", {"space": "shop", "vectors": [1.0, 0.0]}),
+                ask(url + "/map", {"space": "shop", "vectors": [1.0, 0.0]}),
             ]
             assert all(one["withheld"] == NOTE._asdict() and one["model"]["step"] == 5 for one in answers)
             assert ask(url + "/spaces")["spaces"][0]["withheld"]["of"] == 1_240

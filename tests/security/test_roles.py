@@ -282,12 +282,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "models": ("models", "list"),
-    "search": (
+    "serve": (
         "--set",
-        "search.http_port=0",
+        "serve.http_port=0",
         "--set",
-        'search.spaces={"s": {"learner": "opml"}}',
-        "search",
+        'serve.spaces={"s": {"learner": "opml"}}',
+        "serve",
         "--unsupervised",
     ),
     "dead-letters": ("dead-letters", "list"),

@@ -255,11 +255,11 @@ def test_a_space_remembers_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyP
 
 def test_settings_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kinstream.toml"
-    file.write_text('[search.spaces."half"]\nlearner = "opml"\n')
+    file.write_text('[serve.spaces."half"]\nlearner = "opml"\n')
     load(file)
-    monkeypatch.setenv("KINSTREAM_SEARCH__SPACES", '{"\\ud83d": {"learner": "opml"}}')
+    monkeypatch.setenv("KINSTREAM_SERVE__SPACES", '{"\\ud83d": {"learner": "opml"}}')
     with pytest.raises(SettingsError, match="not valid UTF-8"):
         load(file)
-    monkeypatch.delenv("KINSTREAM_SEARCH__SPACES")
+    monkeypatch.delenv("KINSTREAM_SERVE__SPACES")
     with pytest.raises(SettingsError, match="not valid UTF-8"):
         load(file, {"checkpoints.url": "caf\udce9"})

@@ -110,7 +110,7 @@ def test_a_supervisor_imports_nothing_that_reads_settings(tmp_path: Path) -> Non
         "import sys\nfrom kinstream.streams.processes import supervisor\n"
         "supervisor.Supervisor.run = lambda self: print(*sys.modules, sep='\\n') or 0\n"
     )
-    for command in (["worker", "metrics"], ["search"], ["gateway"]):
+    for command in (["worker", "metrics"], ["serve"]):
         told = subprocess.run(
             [sys.executable, "-m", "kinstream.cli.main", *command],
             env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
@@ -140,15 +140,15 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", [["worker", "metrics"], ["gateway"]])
+@pytest.mark.parametrize("command", [["worker", "metrics"], ["serve"]])
 def test_a_process_that_waits_for_brokers_ends_when_its_supervisor_is_killed(
     command: list[str], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     (tmp_path / "database.url").write_text("postgresql://127.0.0.1:1/a")
     (tmp_path / "kinstream.toml").write_text(
-        f'[checkpoints]\nurl = "{tmp_path / "checkpoints"}"\n[worker]\nhttp_port = 0\n[gateway]\nhttp_port = 0\n'
-        '[gateway.spaces.shop]\nlearner = "a"\nstore = "pgvector"\ncollection = "b"\nconnection_file = "database.url"\n'
+        f'[checkpoints]\nurl = "{tmp_path / "checkpoints"}"\n[worker]\nhttp_port = 0\n[serve]\nhttp_port = 0\n'
+        '[serve.spaces.shop]\nlearner = "a"\nbackend = "pgvector"\ncollection = "b"\nconnection_file = "database.url"\n'
     )
     with socket.socket() as nobody:
         # Bound, but nobody listens: each connection is refused, and the start waits for its brokers.

@@ -6,8 +6,8 @@ import httpx
 import numpy as np
 from prometheus_client import generate_latest
 
-from kinstream.search.gateway.http import make_app
 from kinstream.search.service.process import trace
+from kinstream.search.service.routes import make_app
 from kinstream.streams.traces.context import model_context
 from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.traces.spans import Span
@@ -32,7 +32,7 @@ def test_an_answer_names_its_model_in_the_callers_trace() -> None:
         app = make_app(gateway.service)
         trace(app, exporter)
         with (
-            on_a_port(gateway.settings.gateway, app, gateway.wait) as url,
+            on_a_port(gateway.settings.serve, app, gateway.wait) as url,
             httpx.Client(base_url=url, timeout=10) as client,
         ):
 

@@ -13,7 +13,7 @@ _ASKED: Final = f'{_JOB}, route=~"/(search|map|spaces).*"'
 
 
 def _rate(series: str, by: str, labels: str) -> str:
-    return f"sum by ({by}) (rate(kinstream_gateway_{series}{{{labels}}}[5m]))"
+    return f"sum by ({by}) (rate(kinstream_serve_{series}{{{labels}}}[5m]))"
 
 
 def _quantile(share: float, by: str, series: str, labels: str) -> str:
@@ -27,7 +27,7 @@ GATEWAY: Final = Row(
             "Gateways that are ready",
             "as many as run.",
             "0: no query is answered. Fewer than run: /readyz of the others names what they wait for.",
-            Query(f"sum(kinstream_gateway_ready{{{_JOB}}})"),
+            Query(f"sum(kinstream_serve_ready{{{_JOB}}})"),
             unit="short",
             steps=((None, "red"), (1, "green")),
             runbook="KinstreamGatewayDown",
@@ -36,7 +36,7 @@ GATEWAY: Final = Row(
             "Answers that fail",
             "0%: the share of requests answered with 5xx.",
             "above 5% an alert pages on-call; the stores and the answers by status show the cause.",
-            Query(f"max(job:kinstream_gateway_failures:ratio_increase5m{{{_JOB}}})"),
+            Query(f"max(job:kinstream_serve_failures:ratio_increase5m{{{_JOB}}})"),
             unit="percentunit",
             steps=((None, "green"), (0.01, "orange"), (0.05, "red")),
             runbook="KinstreamGatewayFailing",
@@ -45,7 +45,7 @@ GATEWAY: Final = Row(
             "Stores that answer",
             "1 for each space.",
             "0: the store is away, refuses the login, or is too slow for gateway.store_seconds.",
-            Query(f"min by (space) (kinstream_gateway_store_up{{{_MODEL}}})", "{{space}}"),
+            Query(f"min by (space) (kinstream_serve_store_up{{{_MODEL}}})", "{{space}}"),
             unit="short",
             steps=((None, "red"), (1, "green")),
             runbook="KinstreamGatewayFailing",
@@ -54,7 +54,7 @@ GATEWAY: Final = Row(
             "Queries are adapted",
             "1 once a model has been learned.",
             "0 for long: no model is announced for the space, or none can be loaded.",
-            Query(f"min by (space) (kinstream_gateway_model_adapted{{{_MODEL}}})", "{{space}}"),
+            Query(f"min by (space) (kinstream_serve_model_learned{{{_MODEL}}})", "{{space}}"),
             unit="short",
         ),
         lines(
@@ -80,7 +80,7 @@ GATEWAY: Final = Row(
             "200 leads.",
             "503: overload, or a store does not answer; 504: a store is too slow; 4xx: a client is wrong.",
             Query(
-                f"sum by (status) (rate(kinstream_gateway_request_duration_seconds_count{{{_ASKED}}}[5m]))",
+                f"sum by (status) (rate(kinstream_serve_request_duration_seconds_count{{{_ASKED}}}[5m]))",
                 "{{status}}",
             ),
             Query(_rate("store_failures_total", "space", _SPACE), "{{space}} · store away"),
@@ -91,11 +91,11 @@ GATEWAY: Final = Row(
             "below gateway.max_concurrent (64) and gateway.max_connections (512) of each gateway.",
             "at its limit: run more gateways.",
             Query(
-                f"max by (instance) (kinstream_gateway_requests_in_progress{{{_JOB}}})",
+                f"max by (instance) (kinstream_serve_requests_in_progress{{{_JOB}}})",
                 "{{instance}} · requests",
             ),
             Query(
-                f"max by (instance) (kinstream_gateway_connections{{{_JOB}}})", "{{instance}} · connections"
+                f"max by (instance) (kinstream_serve_connections{{{_JOB}}})", "{{instance}} · connections"
             ),
             unit="short",
         ),
@@ -111,18 +111,18 @@ GATEWAY: Final = Row(
             "the age falls with every checkpoint while a learner learns.",
             "behind for long, or failures: the checkpoint store, or a model that does not fit.",
             Query(
-                f"max by (space, learner) (kinstream_gateway_model_age_seconds{{{_MODEL}}})",
+                f"max by (space, learner) (kinstream_serve_model_age_seconds{{{_MODEL}}})",
                 "{{space}} · age",
             ),
             Query(
-                f"max by (space, learner) (kinstream_gateway_model_behind{{{_MODEL}}})", "{{space}} · behind"
+                f"max by (space, learner) (kinstream_serve_model_behind{{{_MODEL}}})", "{{space}} · behind"
             ),
             Query(
-                f"max by (space, learner) (kinstream_gateway_decided_missing{{{_MODEL}}})",
+                f"max by (space, learner) (kinstream_serve_decided_missing{{{_MODEL}}})",
                 "{{space}} · the gate's model is missing",
             ),
             Query(
-                f"1 - min by (space, learner) (kinstream_gateway_decided_kept{{{_MODEL}}})",
+                f"1 - min by (space, learner) (kinstream_serve_decided_kept{{{_MODEL}}})",
                 "{{space}} · the gate's model has no copy",
             ),
             unit="s",
@@ -133,11 +133,11 @@ GATEWAY: Final = Row(
             "rise while a learner learns.",
             "they stand still while the learner's step rises: see the failures.",
             Query(
-                f"min by (space, learner) (kinstream_gateway_model_step{{{_MODEL}}})",
+                f"min by (space, learner) (kinstream_serve_model_step{{{_MODEL}}})",
                 "{{space}} · {{learner}}",
             ),
             Query(
-                f"min by (space, learner) (kinstream_gateway_decided_step{{{_MODEL}}})",
+                f"min by (space, learner) (kinstream_serve_decided_step{{{_MODEL}}})",
                 "{{space}} · {{learner}} · by decision of the gate",
             ),
             unit="short",

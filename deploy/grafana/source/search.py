@@ -10,12 +10,12 @@ _JOB: Final = 'job=~"$job"'
 _SPACE: Final = f'{_JOB}, space=~"$space"'
 _MODEL: Final = f'{_SPACE}, learner=~"$learner"'
 _ASKED: Final = f'{_JOB}, route=~"/(search|similar|transform|spaces).*"'
-_SECONDS: Final = f"kinstream_search_request_duration_seconds_bucket{{{_ASKED}}}"
-_EXAMINED: Final = f"kinstream_search_examined_items_bucket{{{_SPACE}}}"
+_SECONDS: Final = f"kinstream_serve_request_duration_seconds_bucket{{{_ASKED}}}"
+_EXAMINED: Final = f"kinstream_serve_examined_items_bucket{{{_SPACE}}}"
 
 
 def _rate(series: str, by: str, labels: str) -> str:
-    return f"sum by ({by}) (rate(kinstream_search_{series}{{{labels}}}[5m]))"
+    return f"sum by ({by}) (rate(kinstream_serve_{series}{{{labels}}}[5m]))"
 
 
 def _quantile(share: float, by: str, buckets: str) -> str:
@@ -29,7 +29,7 @@ SEARCH: Final = Row(
             "Query agents that are ready",
             "as many as run.",
             "0: no query is answered. Fewer than run: /readyz of the others names what they wait for.",
-            Query(f"sum(kinstream_search_ready{{{_JOB}}})"),
+            Query(f"sum(kinstream_serve_ready{{{_JOB}}})"),
             unit="short",
             steps=((None, "red"), (1, "green")),
             runbook="KinstreamSearchDown",
@@ -38,14 +38,14 @@ SEARCH: Final = Row(
             "Spaces to search",
             "those of the settings of the metrics agent.",
             "a difference from the query agents below: they have another settings file, or were not restarted.",
-            Query(f"count(kinstream_search_space_info{{{_MODEL}}})"),
+            Query(f"count(kinstream_serve_space_info{{{_MODEL}}})"),
             unit="short",
         ),
         number(
             "Answers that fail",
             "0%: the share of requests answered with 5xx.",
             "above 5% an alert pages on-call; the answers by status show the cause.",
-            Query(f"max(job:kinstream_search_failures:ratio_increase5m{{{_JOB}}})"),
+            Query(f"max(job:kinstream_serve_failures:ratio_increase5m{{{_JOB}}})"),
             unit="percentunit",
             steps=((None, "green"), (0.01, "orange"), (0.05, "red")),
             runbook="KinstreamSearchFailing",
@@ -54,7 +54,7 @@ SEARCH: Final = Row(
             "Sampled recall",
             "near 1, and at least the target of the index: the share of the true nearest items in the answers.",
             "it has fallen: more candidates, bits or depth in the options of the index, or an exact one.",
-            Query(f"min by (space) (kinstream_search_recall_ratio{{{_SPACE}}})", "{{space}}"),
+            Query(f"min by (space) (kinstream_serve_recall_ratio{{{_SPACE}}})", "{{space}}"),
             unit="percentunit",
             steps=((None, "red"), (0.8, "orange"), (0.9, "green")),
         ),
@@ -62,14 +62,14 @@ SEARCH: Final = Row(
             "Items that can be found",
             "the items sent, minus those deleted.",
             "it has fallen: items are older than the retention, or the space was reset; send the catalogue again.",
-            Query(f"max by (space) (kinstream_search_catalogue_items{{{_MODEL}}})", "{{space}}"),
+            Query(f"max by (space) (kinstream_serve_catalogue_items{{{_MODEL}}})", "{{space}}"),
             unit="short",
         ),
         number(
             "Model cannot follow",
             "0 s, or the time to build an index: how long a newer model waits to serve.",
             "it grows: the index is built slowly, or fails; see builds below and /spaces.",
-            Query(f"max by (space) (kinstream_search_model_stale_seconds{{{_MODEL}}})", "{{space}}"),
+            Query(f"max by (space) (kinstream_serve_model_stale_seconds{{{_MODEL}}})", "{{space}}"),
             unit="s",
             steps=((None, "green"), (300, "orange"), (900, "red")),
             runbook="KinstreamSearchModelStale",
@@ -78,7 +78,7 @@ SEARCH: Final = Row(
             "Queries",
             "the usual rate of the time of day: queried vectors or items.",
             "0 while clients send queries: see the answers by status.",
-            Query(f"sum by (space) (job_space:kinstream_search_queries:rate5m{{{_SPACE}}})", "{{space}}"),
+            Query(f"sum by (space) (job_space:kinstream_serve_queries:rate5m{{{_SPACE}}})", "{{space}}"),
             Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
             Query(_rate("randomised_lists_total", "space", _SPACE), "{{space}} · randomised"),
             unit="cps",
@@ -107,7 +107,7 @@ SEARCH: Final = Row(
             "below search.max_concurrent (64) of each query agent.",
             "at the limit further requests are refused with 503: run more query agents.",
             Query(
-                f"max by (instance) (kinstream_search_requests_in_progress{{{_JOB}}})",
+                f"max by (instance) (kinstream_serve_requests_in_progress{{{_JOB}}})",
                 "{{instance}}",
             ),
             unit="short",
@@ -117,9 +117,9 @@ SEARCH: Final = Row(
             "Connections",
             "below search.max_connections (512) of each query agent; only idle ones are closed.",
             "slow or stalled clients hold connections, and the agent closes them to make room: see the reason.",
-            Query(f"max by (instance) (kinstream_search_connections{{{_JOB}}})", "{{instance}}"),
+            Query(f"max by (instance) (kinstream_serve_connections{{{_JOB}}})", "{{instance}}"),
             Query(
-                f"sum by (reason) (rate(kinstream_search_connections_closed_total{{{_JOB}}}[5m]))",
+                f"sum by (reason) (rate(kinstream_serve_connections_closed_total{{{_JOB}}}[5m]))",
                 "closed per second: {{reason}}",
             ),
             unit="short",
@@ -144,11 +144,11 @@ SEARCH: Final = Row(
             "rises with the learner's, by a checkpoint at a time, or steadily in spaces with updates.",
             "flat while the learner learns: the model is stale.",
             Query(
-                f"min by (space, learner) (kinstream_search_model_step{{{_MODEL}}})",
+                f"min by (space, learner) (kinstream_serve_model_step{{{_MODEL}}})",
                 "{{space}} · {{learner}}",
             ),
             Query(
-                f"min by (space, learner) (kinstream_search_decided_step{{{_MODEL}}})",
+                f"min by (space, learner) (kinstream_serve_decided_step{{{_MODEL}}})",
                 "{{space}} · {{learner}} · by decision of the gate",
             ),
             unit="short",
@@ -159,19 +159,19 @@ SEARCH: Final = Row(
             "age: the time since the last learning. Behind: 1 briefly, while a newer model is taken over.",
             "behind stays at 1: the newer model cannot be loaded or built. Only the age rises: nothing new is learned.",
             Query(
-                f"max by (space, learner) (kinstream_search_model_age_seconds{{{_MODEL}}})",
+                f"max by (space, learner) (kinstream_serve_model_age_seconds{{{_MODEL}}})",
                 "{{space}} · {{learner}}, age",
             ),
             Query(
-                f"max by (space, learner) (kinstream_search_model_behind{{{_MODEL}}})",
+                f"max by (space, learner) (kinstream_serve_model_behind{{{_MODEL}}})",
                 "{{space}} · {{learner}}, behind",
             ),
             Query(
-                f"max by (space, learner) (kinstream_search_decided_missing{{{_MODEL}}})",
+                f"max by (space, learner) (kinstream_serve_decided_missing{{{_MODEL}}})",
                 "{{space}} · the gate's model is missing",
             ),
             Query(
-                f"1 - min by (space, learner) (kinstream_search_decided_kept{{{_MODEL}}})",
+                f"1 - min by (space, learner) (kinstream_serve_decided_kept{{{_MODEL}}})",
                 "{{space}} · the gate's model has no copy",
             ),
             unit="s",
@@ -182,7 +182,7 @@ SEARCH: Final = Row(
             "0. “updates”: 1 while update records cannot be read, and spaces follow announced models instead.",
             "the reason names the fault of the model's file; unreachable: the checkpoint store.",
             Query(_rate("model_failures_total", "reason", _MODEL), "{{reason}}"),
-            Query(f"max(kinstream_search_updates_trouble{{{_JOB}}})", "updates"),
+            Query(f"max(kinstream_serve_updates_trouble{{{_JOB}}})", "updates"),
             Query(_rate("update_records_total", "fate", f'{_JOB}, fate="unreadable"'), "updates, {{fate}}"),
             unit="short",
             runbook="KinstreamSearchModelStale",
@@ -199,7 +199,7 @@ SEARCH: Final = Row(
             "Duration of a build",
             "shorter than the time between two checkpoints of the learner.",
             "it grows with the catalogue: use an index that follows the metric in place, or more cores.",
-            Query(f"max by (space) (kinstream_search_index_build_seconds{{{_SPACE}}})", "{{space}}"),
+            Query(f"max by (space) (kinstream_serve_index_build_seconds{{{_SPACE}}})", "{{space}}"),
             unit="s",
             runbook="KinstreamSearchModelStale",
         ),
@@ -207,7 +207,7 @@ SEARCH: Final = Row(
             "Vectors and indexes",
             "grows with the catalogue, and doubles briefly while an index is built.",
             "near the memory limit of the agent: raise it, or serve fewer spaces per agent.",
-            Query(f"max by (space) (kinstream_search_memory_bytes{{{_MODEL}}})", "{{space}}"),
+            Query(f"max by (space) (kinstream_serve_memory_bytes{{{_MODEL}}})", "{{space}}"),
             unit="bytes",
         ),
         lines(
@@ -223,7 +223,7 @@ SEARCH: Final = Row(
             "Records left to read at the start",
             "falls to 0 and stays there; the agent is ready after that.",
             "it does not fall: the brokers do not answer, or the agent lacks memory.",
-            Query(f"sum by (instance) (kinstream_search_catch_up_records{{{_JOB}}})", "{{instance}}"),
+            Query(f"sum by (instance) (kinstream_serve_catch_up_records{{{_JOB}}})", "{{instance}}"),
             unit="short",
             runbook="KinstreamSearchDown",
         ),
@@ -231,7 +231,7 @@ SEARCH: Final = Row(
             "Records lost",
             "0: offsets of the catalogue that were deleted before they were read.",
             "above 0: items are missing; send the catalogue again, and lengthen the retention.",
-            Query(f"sum by (instance) (kinstream_search_records_lost_total{{{_JOB}}})", "{{instance}}"),
+            Query(f"sum by (instance) (kinstream_serve_records_lost_total{{{_JOB}}})", "{{instance}}"),
             unit="short",
         ),
     ),

@@ -267,7 +267,7 @@ def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(MODELS, prefix), _updates(prefix, "READ", UPDATES.holds))
 
 
-def _search(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+def _serve(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(EVENTS, prefix),
         _read(MODELS, prefix),
@@ -319,10 +319,10 @@ ROLES: Final = {
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role(
             "models",
-            "kinstream models list, show, export; kinstream gateway; your services that use models",
+            "kinstream models list, show, export; kinstream serve with stores alone; your services that use models",
             _models,
         ),
-        Role("search", "kinstream search", _search),
+        Role("serve", "kinstream serve", _serve),
         Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
         Role("redrive", "kinstream dead-letters redrive", _redrive, foreign="WRITE"),
     )

@@ -198,7 +198,7 @@ def test_each_block_of_the_page_adds_what_is_said_above_it(
     for one in documents:
         if one["kind"] != "Pod":
             operators.create(one, release.namespace, dry_run=True)
-    assert settings.search.clients_file.startswith("/etc/kinstream-secrets/")
+    assert settings.serve.clients_file.startswith("/etc/kinstream-secrets/")
     (files,) = (v for v in pods(documents)["blue-kinstream-search"]["volumes"] if v["name"] == "secret-files")
     assert "kinstream-clients" in str(files)
     assert of_kind("ScaledObject", documents).keys() == {"blue-kinstream-learner-opml"}

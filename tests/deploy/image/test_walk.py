@@ -83,10 +83,10 @@ store = "pgvector"
 connection_file = "/etc/kinstream/store"
 collection = "mapped"
 
-[gateway]
+[serve]
 http_host = "0.0.0.0"
 
-[gateway.spaces.digits]
+[serve.spaces.digits]
 learner = "adapter"
 store = "pgvector"
 connection_file = "/etc/kinstream/store"

@@ -175,15 +175,11 @@ def test_every_series_is_on_a_dashboard() -> None:
         "kinstream_gate_learned_lists",
         "kinstream_gate_tail_decided_lists",
         # Which version serves: in every answer, and in an alert.
-        "kinstream_search_catalogue_offset",
-        "kinstream_search_model_epoch",
-        "kinstream_search_model_generation",
-        "kinstream_gateway_model_epoch",
-        "kinstream_gateway_model_generation",
-        "kinstream_gateway_decided_epoch",
-        "kinstream_gateway_decided_generation",
-        "kinstream_search_decided_epoch",
-        "kinstream_search_decided_generation",
+        "kinstream_serve_catalogue_offset",
+        "kinstream_serve_model_epoch",
+        "kinstream_serve_model_generation",
+        "kinstream_serve_decided_epoch",
+        "kinstream_serve_decided_generation",
     }
 
 

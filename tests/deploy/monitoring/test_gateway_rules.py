@@ -11,7 +11,7 @@ import pytest
 from tests.deploy.monitoring.world import END, EVENT, REQUESTS, Alert, World, healthy
 
 WHERE: Final = {"instance": "gateway:8089", "space": "digits", "learner": "opml"}
-ANSWERS: Final = "kinstream_gateway_request_duration_seconds_count"
+ANSWERS: Final = "kinstream_serve_request_duration_seconds_count"
 DOWN: Final[Alert] = ("KinstreamGatewayDown", "critical", {})
 FAILING: Final[Alert] = ("KinstreamGatewayFailing", "critical", {})
 STALE: Final[Alert] = ("KinstreamGatewayModelStale", "warning", {"space": "digits", "learner": "opml"})
@@ -21,11 +21,11 @@ def with_gateway(minutes: int = END) -> World:
     """A healthy system with a gateway that is asked, and takes a new model every minute."""
     world = healthy(minutes)
     world.put("up", 1, instance=WHERE["instance"])
-    world.put("kinstream_gateway_ready", 1, instance=WHERE["instance"])
-    world.put("kinstream_gateway_store_up", 1, **WHERE)
-    world.count("kinstream_gateway_model_step", 1, **WHERE)
+    world.put("kinstream_serve_ready", 1, instance=WHERE["instance"])
+    world.put("kinstream_serve_store_up", 1, **WHERE)
+    world.count("kinstream_serve_model_step", 1, **WHERE)
     for name, value in (("epoch", 0), ("generation", 1), ("behind", 1)):
-        world.put(f"kinstream_gateway_model_{name}", value, **WHERE)
+        world.put(f"kinstream_serve_model_{name}", value, **WHERE)
     for status, each in (("200", REQUESTS), ("503", 0)):
         world.count(ANSWERS, each, instance=WHERE["instance"], route="/search", status=status)
     world.count(ANSWERS, 30, instance=WHERE["instance"], route="/readyz", status="503")
@@ -37,7 +37,7 @@ def gone(world: World) -> None:
 
 
 def not_ready(world: World) -> None:
-    world.set("kinstream_gateway_ready", 0)
+    world.set("kinstream_serve_ready", 0)
 
 
 def replaced(world: World) -> None:
@@ -58,12 +58,12 @@ def half_of_very_few_fail(world: World) -> None:
 
 
 def no_model_is_taken_over(world: World) -> None:
-    world.grow("kinstream_gateway_model_step", 0)
+    world.grow("kinstream_serve_model_step", 0)
 
 
 def nothing_new_is_learned(world: World) -> None:
-    world.grow("kinstream_gateway_model_step", 0)
-    world.set("kinstream_gateway_model_behind", 0)
+    world.grow("kinstream_serve_model_step", 0)
+    world.set("kinstream_serve_model_behind", 0)
 
 
 CASES: Final[tuple[tuple[Callable[[World], None], dict[int, list[Alert]]], ...]] = (

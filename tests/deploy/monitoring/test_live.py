@@ -61,10 +61,10 @@ scaler = "zscore"
 interval_seconds = 1.0
 
 # An approximate index, each answer of which is checked.
-[search]
+[serve]
 recall_every = 1
 
-[search.spaces.digits]
+[serve.spaces.digits]
 learner = "opml"
 index = "lazy"
 """

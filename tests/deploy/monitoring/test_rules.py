@@ -336,7 +336,7 @@ def the_stream_ends_with_mistakes(world: World) -> None:
         for minute in range(EVENT - 2, world.minutes):
             values[minute] = values[EVENT - 2]
     # The last model is taken over.
-    world.set("kinstream_search_model_behind", 0, since=EVENT - 2)
+    world.set("kinstream_serve_model_behind", 0, since=EVENT - 2)
 
 
 @case({14: [], 17: [warning("UtilisationNearZero", **DIGITS)]})
@@ -394,7 +394,7 @@ def a_learner_rejects_one_in_a_hundred(world: World) -> None:
 
 # ---- search -----------------------------------------------------------------------------------------------------
 
-ANSWERS: Final = "kinstream_search_request_duration_seconds_count"
+ANSWERS: Final = "kinstream_serve_request_duration_seconds_count"
 
 
 @case({4: [], 7: [], 12: [critical("SearchDown")], 40: [critical("SearchDown")]})
@@ -405,13 +405,13 @@ def the_query_agent_is_gone(world: World) -> None:
 
 @case({3: [], 7: [critical("SearchDown")], 20: [critical("SearchDown")]})
 def the_query_agent_is_not_ready(world: World) -> None:
-    world.set("kinstream_search_ready", 0)
+    world.set("kinstream_serve_ready", 0)
 
 
 @case({3: [], 7: [critical("SearchDown")]})
 def a_query_agent_of_which_the_settings_say_nothing_is_not_ready(world: World) -> None:
-    del world.series[next(key for key in world.series if key.startswith("kinstream_search_space_info"))]
-    world.set("kinstream_search_ready", 0)
+    del world.series[next(key for key in world.series if key.startswith("kinstream_serve_space_info"))]
+    world.set("kinstream_serve_ready", 0)
 
 
 @case({2: [], 6: [], 12: [], 30: []})
@@ -424,7 +424,7 @@ def one_of_two_query_agents_is_not_ready(world: World) -> None:
     for key, values in list(world.series.items()):
         if 'instance="query:8088"' in key:
             world.series[key.replace("query:8088", "other:8088")] = list(values)
-    world.set("kinstream_search_ready", 0, instance="other:8088")
+    world.set("kinstream_serve_ready", 0, instance="other:8088")
 
 
 @case({3: [], 12: [critical("SearchFailing")], 30: [critical("SearchFailing")]})
@@ -457,18 +457,18 @@ def wrong_questions_are_refused(world: World) -> None:
     }
 )
 def new_models_cannot_be_loaded(world: World) -> None:
-    world.grow("kinstream_search_model_step", 0)
+    world.grow("kinstream_serve_model_step", 0)
 
 
 @case({30: [], 49: []})
 def nothing_new_is_learned(world: World) -> None:
-    world.grow("kinstream_search_model_step", 0)
-    world.set("kinstream_search_model_behind", 0)
+    world.grow("kinstream_serve_model_step", 0)
+    world.set("kinstream_serve_model_behind", 0)
 
 
 @case({30: [], 49: []})
 def an_index_takes_five_minutes_to_be_built(world: World) -> None:
-    for values in world.find("kinstream_search_model_step"):
+    for values in world.find("kinstream_serve_model_step"):
         values[:] = [values[minute - minute % 5] for minute in range(world.minutes)]
 
 

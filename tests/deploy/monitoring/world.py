@@ -201,7 +201,7 @@ def healthy(
     )
     for space in SPACES if whole else SPACES[:1]:
         info = {"instance": instance, "space": space, "learner": "opml", "index": "exact"}
-        world.put("kinstream_search_space_info", 1, **info)
+        world.put("kinstream_serve_space_info", 1, **info)
     for number in (0, 1) if whole else (0,):
         _search(world, f"query:{8088 + number}", SPACES if whole else SPACES[:1], flows)
     return world
@@ -210,16 +210,16 @@ def healthy(
 def _search(world: World, instance: str, spaces: Sequence[str], flows: Callable[[int], bool]) -> None:
     """A query agent that is always a little behind while its learner learns, as one is that builds for long."""
     world.put("up", 1, instance=instance)
-    world.put("kinstream_search_ready", 1, instance=instance)
+    world.put("kinstream_serve_ready", 1, instance=instance)
     for space in spaces:
         where = {"instance": instance, "space": space, "learner": "opml"}
-        world.count("kinstream_search_model_step", _each(1.0, flows), **where)
-        world.put("kinstream_search_model_epoch", 0, **where)
-        world.put("kinstream_search_model_generation", 1, **where)
-        world.put("kinstream_search_model_behind", lambda minute: int(flows(minute)), **where)
+        world.count("kinstream_serve_model_step", _each(1.0, flows), **where)
+        world.put("kinstream_serve_model_epoch", 0, **where)
+        world.put("kinstream_serve_model_generation", 1, **where)
+        world.put("kinstream_serve_model_behind", lambda minute: int(flows(minute)), **where)
         asked = {"instance": instance, "space": space}
-        world.count("kinstream_search_queries_total", lambda minute: REQUESTS * flows(minute), **asked)
-    count = "kinstream_search_request_duration_seconds_count"
+        world.count("kinstream_serve_queries_total", lambda minute: REQUESTS * flows(minute), **asked)
+    count = "kinstream_serve_request_duration_seconds_count"
     for status, each in (("200", REQUESTS), ("404", REQUESTS / 10), ("503", 0)):
         route = {"instance": instance, "route": "/search", "status": status}
         world.count(count, lambda minute, each=each: each * flows(minute), **route)  # type: ignore[misc]
