@@ -5,12 +5,12 @@
 #     deploy/image/build_steps.sh SOURCE PREFIX
 #
 # From the environment, each with the name of the image's build argument:
-#   EXTRAS           extras of pyproject.toml (worker,learn,files,baselines,search,gateway,pgvector,otel)
+#   EXTRAS           extras of pyproject.toml (worker,learn,files,baselines,serve,pgvector,otel)
 #   PACKAGES         more packages, such as that of an object store: s3fs, gcsfs, adlfs
 #   CONSTRAINTS      a file with versions for pip: deploy/constraints.txt, where you keep the requirements.txt of an earlier image
 #   TORCH_INDEX_URL  where torch comes from: the CPU index that PyTorch's install page names. Empty: no torch
 #   CPU              target CPU of the kernels, a CPU name of LLVM (generic)
-#   KERNELS          kinds of learners and builders to compile, or "all" (mixture,opml,copml,lego,oasis,omdml,lomdml,soml-tg,adapter,euclidean,one-pass,clicks,closure,search)
+#   KERNELS          kinds of learners and builders to compile, or "all" (mixture,opml,copml,lego,oasis,omdml,lomdml,soml-tg,adapter,euclidean,one-pass,clicks,closure,index)
 set -eu
 source=$(realpath "$1")
 mkdir -p "$2"
@@ -41,7 +41,7 @@ fi
 
 step "Kinstream"
 # shellcheck disable=SC2086
-pip_install "$source[${EXTRAS-worker,learn,files,baselines,search,gateway,pgvector,otel}]" ${PACKAGES:-}
+pip_install "$source[${EXTRAS-worker,learn,files,baselines,serve,pgvector,otel}]" ${PACKAGES:-}
 "$python" -m pip check --disable-pip-version-check >&2
 "$python" -m pip freeze --disable-pip-version-check --exclude kinstream > "$prefix/requirements.txt"
 unused=pip
@@ -79,7 +79,7 @@ mkdir -p "$prefix/bin" "$prefix/kernels"
     cat "$source/deploy/image/entrypoint.py"
 } > "$prefix/bin/kinstream"
 chmod 755 "$prefix/bin/kinstream"
-kernels=$(echo "${KERNELS:-mixture,opml,copml,lego,oasis,omdml,lomdml,soml-tg,adapter,euclidean,one-pass,clicks,closure,search}" | tr ',' ' ')
+kernels=$(echo "${KERNELS:-mixture,opml,copml,lego,oasis,omdml,lomdml,soml-tg,adapter,euclidean,one-pass,clicks,closure,index}" | tr ',' ' ')
 echo "$kernels" > "$prefix/kernels.txt"
 [ "$kernels" != all ] || kernels=
 # shellcheck disable=SC2086

@@ -84,7 +84,7 @@ class Agents:
         return self._until(settled, "the learners do not get on", pause=2.0)
 
     def wait_for_models(self, agent: str, spaces: Iterable[str]) -> None:
-        """Return once a query agent has learned models of these spaces."""
+        """Return once a service has learned models of these spaces."""
         wanted = set(spaces)
 
         def loaded() -> bool | None:
@@ -96,7 +96,7 @@ class Agents:
             }
             return True if wanted <= found else None
 
-        self._until(loaded, "the query agent has no model")
+        self._until(loaded, "the service has no model")
 
     def stop(self, seconds: float) -> dict[str, int]:
         """SIGTERM to all; exit status of each, which must come within `seconds` and what the supervisor adds."""

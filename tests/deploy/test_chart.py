@@ -143,8 +143,7 @@ def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, 
     wanted += [["worker", "sink", name, "--create"] for name in settings.sinks]
     workers = list(wanted)
     wanted += [["vectors", "watch"]] if settings.vectors else []
-    wanted += [["search"]] if settings.serve.spaces else []
-    wanted += [["gateway"]] if settings.serve.spaces else []
+    wanted += [["serve"]] if settings.serve.spaces else []
     found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
     assert sorted(found) == sorted(wanted)
     for _, agent, *rest in workers:
@@ -165,13 +164,12 @@ def test_the_settings_are_those_of_the_values(
         for agent, entry in given[section].items():
             told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_unset=True)
             assert json.loads(json.dumps(told)) == entry["settings"]
-    for service in ("search", "gateway"):
-        asked = given.get(service, {})
-        told = getattr(found, service).model_dump(mode="json", exclude_unset=True)
-        assert {key: one for key, one in told.items() if key != "spaces"} == (
-            values[service]["settings"] | asked.get("settings", {}) if asked else {}
-        )
-        assert told.get("spaces", {}) == asked.get("spaces", {})
+    asked = given.get("serve", {})
+    told = found.serve.model_dump(mode="json", exclude_unset=True)
+    assert {key: one for key, one in told.items() if key != "spaces"} == (
+        values["serve"]["settings"] | asked.get("settings", {}) if asked else {}
+    )
+    assert told.get("spaces", {}) == asked.get("spaces", {})
     gates = given.get("gate", {}).get("spaces", {})
     assert {space: one.model_dump(exclude_unset=True) for space, one in found.gate.items()} == gates
     drawn = {space: one.model_dump(exclude_unset=True) for space, one in found.randomise.items()}
@@ -224,14 +222,13 @@ def test_a_release_may_begin_without_builders_and_learners() -> None:
     assert found.keys() == {"blue-kinstream-metrics"}
 
 
-@pytest.mark.parametrize("service", ["search", "gateway"])
 @pytest.mark.parametrize("name", ["secured", "strimzi"])
-def test_the_service_of_an_agent_with_queries_finds_it(name: str, service: str, tmp_path: Path) -> None:
+def test_clients_find_the_service(name: str, tmp_path: Path) -> None:
     documents = rendered(name)
-    agent, wanted = f"blue-kinstream-{service}", {"search": 8088, "gateway": 8089}[service]
+    agent = "blue-kinstream-serve"
     found_service = of_kind("Service", documents)[agent]["spec"]
     (port,) = found_service["ports"]
-    assert port["port"] == getattr(read_settings(documents, tmp_path), service).http_port == wanted
+    assert port["port"] == read_settings(documents, tmp_path).serve.http_port == 8088
     deployments = of_kind("Deployment", documents)
     found = [
         name
@@ -244,12 +241,12 @@ def test_the_service_of_an_agent_with_queries_finds_it(name: str, service: str, 
     assert "publishNotReadyAddresses" not in found_service and "clusterIP" not in found_service
 
 
-def test_no_query_agent_runs_where_no_space_is_named(tmp_path: Path) -> None:
+def test_no_service_runs_where_no_space_is_named(tmp_path: Path) -> None:
     documents = rendered("minimal")
     names = {one["metadata"]["name"] for one in documents}
-    assert not names & {f"blue-kinstream-{agent}" for agent in ("search", "gateway", "gate")}
+    assert not names & {f"blue-kinstream-{agent}" for agent in ("serve", "gate")}
     settings = read_settings(documents, tmp_path)
-    assert not settings.serve.spaces and not settings.serve.spaces and not settings.gate
+    assert not settings.serve.spaces and not settings.gate
 
 
 def test_an_entry_stands_over_the_workload() -> None:
@@ -264,8 +261,7 @@ def test_an_entry_stands_over_the_workload() -> None:
         "learner-euclidean": 1,
         "learner-queries": 1,
         "metrics": 2,
-        "search": 2,
-        "gateway": 1,
+        "serve": 2,
         "gate": 1,
         "vectors": 1,
         "vectors-watch": 1,
@@ -352,8 +348,7 @@ def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...],
             # It keeps nothing and has no page: where it ends, it is started again.
             assert not {"ports", "startupProbe", "livenessProbe", "readinessProbe"} & found.keys()
             continue
-        services = {"search": settings.serve, "gateway": settings.serve}
-        where = services.get(found["args"][0], worker)
+        where = settings.serve if found["args"] == ["serve"] else worker
         assert where.http_host == "0.0.0.0"
         assert found["ports"] == [{"name": "metrics", "containerPort": where.http_port}]
         asked = {kind: found[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -493,13 +488,12 @@ def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
             assert mounts["secret-files"]["mountPath"] == "/etc/kinstream-secrets"
             with_files.add((name.removeprefix("blue-kinstream-"), secrets["secret-files"]["secretName"]))
     assert with_files == {
-        ("gateway", "kinstream-stores"),
         ("sink-main", "kinstream-stores"),
-        ("search", "kinstream-clients"),
+        ("serve", "kinstream-serve"),
     }
-    # The files of the services' clients and of the stores are among those.
+    # The files of the service's clients and of the stores are among those.
     given = yaml.safe_load(VALUES["secured"].read_text())
-    for entry in (given["search"], *given["gateway"]["spaces"].values(), *given["sinks"].values()):
+    for entry in (given["serve"], given["serve"]["spaces"]["docs"], *given["sinks"].values()):
         named = entry.get("settings", entry)
         file = named.get("clients_file") or named["connection_file"]
         assert file.startswith("/etc/kinstream-secrets/")
@@ -600,7 +594,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         # What services may write of it: test_chart_services.py.
         mount, *_ = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
         assert (mount["mountPath"], mount.get("subPath")) == ("/var/lib/kinstream", None)
-        assert mount.get("readOnly", False) is (container(pod)["args"] in (["search"], ["gateway"]))
+        assert mount.get("readOnly", False) is (container(pod)["args"] == ["serve"])
 
 
 # ---- other refusals -----------------------------------------------------------------------------------------------
@@ -622,19 +616,16 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("serviceMonitor.job=streams", "job"),
         ("strimzi.enabled=true", "strimzi.cluster"),
         ("serve.spaces.shop.learner=copml", "serve.spaces.shop follows copml, which is not a learner"),
-        ("serve.spaces.shop.index=exact", "missing property 'learner'"),
         ("serve.spaces.shop.learner=opml,serve.spaces.shop.index=fast", "index"),
-        ("search.settings.threds=2", "threds"),
-        ("serve.spaces.docs.store=pgvector", "missing property 'collection'"),
+        ("serve.settings.threds=2", "threds"),
         (
-            "serve.spaces.docs.store=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.learner=no",
+            "serve.spaces.docs.backend=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.learner=no",
             "serve.spaces.docs follows no, which is not a learner",
         ),
         (
-            "serve.spaces.docs.store=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.connection=y",
+            "serve.spaces.docs.backend=pgvector,serve.spaces.docs.collection=x,serve.spaces.docs.connection=y",
             "connection",
         ),
-        ("gateway.settings.threds=2", "threds"),
         ("vectors.spaces.docs.learner=no", "vectors.spaces.docs follows no, which is not a learner"),
         (
             "sinks.main.settings.space=docs,sinks.main.settings.store=qdrant,sinks.main.settings.collection=x",
@@ -646,7 +637,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("randomise.docs.kind=swop", "/randomise/docs/kind"),
         ("sources.web.settings.kind=clicks", "missing property 'topic'"),
         (
-            "serve.spaces.shop.learner=opml,newGeneration.agents={search}",
+            "serve.spaces.shop.learner=opml,newGeneration.agents={serve}",
             "newGeneration.agents: there is no search",
         ),
     ],
@@ -721,9 +712,8 @@ def test_a_user_of_strimzi_may_what_its_role_needs() -> None:
         "blue-kinstream-builder-one-pass": as_json(role("builder").grants("red", "one-pass")),
         "blue-kinstream-learner-opml": as_json(role("learner").grants("red", "opml")),
         "blue-kinstream-metrics": as_json(role("metrics").grants("red")),
-        "blue-kinstream-search": as_json(role("search").grants("red")),
+        "blue-kinstream-serve": as_json(role("serve").grants("red")),
         "blue-kinstream-learner-queries": as_json(role("learner").grants("red", "queries")),
-        "blue-kinstream-gateway": as_json(role("models").grants("red")),
         "blue-kinstream-gate": as_json(role("gate").grants("red")),
         "blue-kinstream-source-orders": as_json(role("source").grants("red", "orders", ["shop.orders"])),
         "mender": as_json(role("redrive").grants("red", None, ["shop.orders"])),

@@ -32,7 +32,7 @@ from tests.deploy.test_chart import read_settings
 
 #: The first test may have to build Helm.
 pytestmark = pytest.mark.timeout(1200)
-SERVICES: Final = ("blue-kinstream-search", "blue-kinstream-gateway")
+SERVICE: Final = "blue-kinstream-serve"
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 
 
@@ -91,23 +91,20 @@ COPIES: Final = Mount(FOLDER, f"{STORE}/{FOLDER}", read_only=False)
 
 
 @pytest.mark.parametrize(
-    ("gates", "copying"),
+    ("gates", "copies"),
     [
-        ("{}", ()),
-        ('{"shop": {"share": 0.2}}', SERVICES[:1]),
-        ('{"docs": {}}', SERVICES[1:]),
-        ('{"shop": {}, "docs": {}}', SERVICES),
-        ('{"elsewhere": {}}', ()),
+        ("{}", False),
+        ('{"shop": {"share": 0.2}}', True),
+        ('{"shop": {}, "docs": {}}', True),
+        ('{"elsewhere": {}}', False),
     ],
 )
-def test_a_service_writes_nothing_but_copies_of_models_of_its_gates(
-    gates: str, copying: tuple[str, ...]
-) -> None:
+def test_the_service_writes_nothing_but_copies_of_models_of_its_gates(gates: str, copies: bool) -> None:
     for name, pod in pods(rendered("strimzi", "--set-json", f"gate.spaces={gates}")).items():
-        wanted = [WHOLE] if name not in SERVICES else [READ, COPIES] if name in copying else [READ]
+        wanted = [WHOLE] if name != SERVICE else [READ, COPIES] if copies else [READ]
         assert store_mounts(container(pod)) == wanted, name
         first = pod.get("initContainers", [])
-        assert bool(first) is (name in copying)
+        assert bool(first) is (copies and name == SERVICE)
         for one in first:
             assert store_mounts(one) == [WHOLE] and len(one["volumeMounts"]) == 1
             assert one["image"] == container(pod)["image"]
@@ -123,18 +120,18 @@ def test_an_object_store_is_not_mounted() -> None:
 def test_a_service_with_a_gate_copies_models_in_a_volume_that_is_mounted_as_its_pod_says(
     tmp_path: Path,
 ) -> None:
-    found = pods(rendered("strimzi"))
-    search, gateway = (found[name] for name in SERVICES)
+    gated = pods(rendered("strimzi"))[SERVICE]
+    plain = pods(rendered("strimzi", "--set-json", "gate.spaces={}"))[SERVICE]
     volume = Volume(tmp_path)
-    (first,) = search["initContainers"]
+    (first,) = gated["initContainers"]
     interpreter, *python = first["command"]
     assert PurePosixPath(interpreter).name == "python"
     refused = dict.fromkeys(("copies", "learner-opml", "gate", "new"), "Read-only file system")
-    assert volume.faults(store_mounts(container(gateway))) == refused
+    assert volume.faults(store_mounts(container(plain))) == refused
     for _ in range(2):
         # It runs at every start of a pod.
         assert volume.run(store_mounts(first), python) == ""
-    assert volume.faults(store_mounts(container(search))) == refused | {"copies": None}
+    assert volume.faults(store_mounts(container(gated))) == refused | {"copies": None}
 
 
 # ---- the network ----------------------------------------------------------------------------------------------------
@@ -277,8 +274,8 @@ EVERYBODY: Final = {
         ((), {"monitoring"}, {"monitoring", "shop"}),
         # The page of a service is at the port of queries, so that it is not open to all with `from` empty.
         (("from",), set(EVERYBODY), {"shop"}),
-        (("searchFrom",), {"monitoring"}, set(EVERYBODY)),
-        (("from", "searchFrom"), set(EVERYBODY), set(EVERYBODY)),
+        (("serveFrom",), {"monitoring"}, set(EVERYBODY)),
+        (("from", "serveFrom"), set(EVERYBODY), set(EVERYBODY)),
     ],
 )
 def test_workers_and_services_are_reached_by_their_own_clients(
@@ -291,7 +288,7 @@ def test_workers_and_services_are_reached_by_their_own_clients(
     for name, deployment in of_kind("Deployment", documents).items():
         pod = deployment["spec"]["template"]
         for port in {one["containerPort"] for one in container(pod["spec"]).get("ports", ())} | {22}:
-            wanted = set() if port == 22 else queries if name in SERVICES else metrics
+            wanted = set() if port == 22 else queries if name == SERVICE else metrics
             found = {who for who, far in EVERYBODY.items() if admitted(policies, pod, "Ingress", far, port)}
             assert found == wanted, (name, port)
 
@@ -310,14 +307,14 @@ def test_pods_reach_what_they_need_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "docs").write_text("postgresql://postgres/docs")
     settings = read_settings(documents, tmp_path, str(tmp_path))
     assert settings.checkpoints.url.startswith("s3://")
-    assert {one.store for one in settings.serve.spaces.values()} == {"pgvector"}
+    assert {one.backend for one in settings.serve.stored.values()} == {"pgvector"}
     assert {one.store for one in settings.sinks.values()} == {"pgvector"}
     collector = int(settings.traces.endpoint.rpartition(":")[2])
     for name, owner in owners.items():
         pod = owner["spec"]["template"]
         brokers = environment(pod["spec"])["KAFKA_BOOTSTRAP_SERVERS"].split(",")
         needed = {*(int(one.rpartition(":")[2]) for one in brokers), 443, 53, collector}
-        if "gateway" in name or "sink" in name:
+        if "serve" in name or "sink" in name:
             needed.add(5432)
         for port in needed:
             assert admitted(policies, pod, "Egress", Far(), port), (name, port)
@@ -333,11 +330,12 @@ def test_stores_are_in_the_default_image_and_their_connections_in_secrets(name: 
     containerfile = (CHART.parents[1] / "Containerfile").read_text(encoding="utf-8")
     (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", containerfile, re.M)
     told = tomllib.loads(settings_file(rendered(name)))
-    users = [("gateway", one) for one in told.get("gateway", {}).get("spaces", {}).values()]
-    users += [(f"sink-{sink}", one) for sink, one in told.get("sinks", {}).items()]
+    spaces = told.get("serve", {}).get("spaces", {}).values()
+    users = [("serve", one, one["backend"]) for one in spaces if "backend" in one]
+    users += [(f"sink-{sink}", one, one["store"]) for sink, one in told.get("sinks", {}).items()]
     assert bool(users) is (name != "minimal")
-    for agent, entry in users:
-        assert entry["store"] in extras.split(",")
+    for agent, entry, store in users:
+        assert store in extras.split(",")
         mounts = {
             one["name"]: one
             for one in container(pods(rendered(name))[f"blue-kinstream-{agent}"])["volumeMounts"]

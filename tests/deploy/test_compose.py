@@ -59,8 +59,8 @@ def agents() -> dict[str, dict[str, Any]]:
 
 
 def everything() -> dict[str, dict[str, Any]]:
-    """All that serve a page: the workers and the query agent."""
-    return {**agents(), "search": services()["search"]}
+    """All that serve a page: the workers and the service."""
+    return {**agents(), "serve": services()["serve"]}
 
 
 def settings() -> Settings:
@@ -170,27 +170,27 @@ def store_mounts(service: dict[str, Any]) -> list[Mount]:
 
 
 def test_the_query_agent_writes_copies_of_models_and_nothing_else(tmp_path: Path) -> None:
-    search, first = services()["search"], services()["gate-models"]
-    assert search["depends_on"]["gate-models"]["condition"] == "service_completed_successfully"
+    serve, first = services()["serve"], services()["gate-models"]
+    assert serve["depends_on"]["gate-models"]["condition"] == "service_completed_successfully"
     assert settings().checkpoints.url == STORE and "command" not in first
     volume = Volume(tmp_path)
     for _ in range(2):
         # It runs at every `up`.
         assert volume.run(store_mounts(first), first["entrypoint"][1:]) == ""
     refused = dict.fromkeys(("learner-opml", "gate", "new"), "Read-only file system")
-    assert volume.faults(store_mounts(search)) == refused | {"copies": None}
+    assert volume.faults(store_mounts(serve)) == refused | {"copies": None}
 
 
 def test_the_query_agent_answers_this_machine() -> None:
-    search = services()["search"]
-    assert search["command"] == ["search"]
-    (port,) = search["ports"]
+    serve = services()["serve"]
+    assert serve["command"] == ["serve"]
+    (port,) = serve["ports"]
     assert (port["host_ip"], int(port["published"]), port["target"]) == (
         "127.0.0.1",
-        settings().search.http_port,
-        settings().search.http_port,
+        settings().serve.http_port,
+        settings().serve.http_port,
     )
-    assert settings().search.http_host == "0.0.0.0"
+    assert settings().serve.http_host == "0.0.0.0"
     assert {one.learner for one in settings().serve.spaces.values()} <= settings().learners.keys()
 
 
@@ -198,7 +198,7 @@ def test_prometheus_asks_every_agent_where_it_listens() -> None:
     worker = settings().worker
     assert worker.http_host == "0.0.0.0"
     (targets,) = yaml.safe_load((DEPLOY / "compose" / "targets" / "workers.yml").read_text())
-    ports = dict.fromkeys(agents(), worker.http_port) | {"search": settings().search.http_port}
+    ports = dict.fromkeys(agents(), worker.http_port) | {"serve": settings().serve.http_port}
     assert sorted(targets["targets"]) == sorted(f"{name}:{port}" for name, port in ports.items())
     for name, service in everything().items():
         assert f"http://127.0.0.1:{ports[name]}/readyz" in service["healthcheck"]["test"][-1]
@@ -285,5 +285,5 @@ def test_the_agents_learn_and_stop_in_time(kafka_of_compose: ComposedKafka, tmp_
         assert done.returncode == 0, done.stderr
         learned = system.wait_for_learners("metrics", settings().learners.keys())
         assert len(set(learned.values())) == 1, learned
-        system.wait_for_models("search", settings().serve.spaces.keys())
+        system.wait_for_models("serve", settings().serve.spaces.keys())
         assert system.stop(settings().worker.shutdown_seconds) == dict.fromkeys(everything(), 0)

@@ -17,7 +17,6 @@ import yaml
 from kinstream.cli.main import cli
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
-from kinstream.streams.configuration.service import ServeSettings, ServeSpaceSettings
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings, VectorsSettings
 from kinstream.streams.settings import (
@@ -42,7 +41,7 @@ DEFAULTS: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_te
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The page and its port, wherever it is written down.
 PORT: Final = 9108
-#: Of the query agent: queries, probes and its page.
+#: Of the service: queries, probes and its page.
 QUERIES: Final = ServeSettings().http_port
 #: Templates and other files of the chart, without files/.
 TEMPLATES: Final = [
@@ -129,7 +128,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
     groupless = set()
     for deployment in of_kind("Deployment", documents):
         command, *words = container(pods(documents)[deployment])["args"]
-        if command in ("search", "gateway"):
+        if command == "serve":
             groupless.add(deployment)
             continue
         agent, *rest = [word for word in words if word != "--create"]
@@ -138,7 +137,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         (prefix,) = (acl["resource"]["name"] for acl in acls if acl["resource"]["type"] == "group")
         assert [other for other, found in groups.items() if found.startswith(prefix)] == [deployment], group
-    assert groupless == {"blue-kinstream-search", "blue-kinstream-gateway"}
+    assert groupless == {"blue-kinstream-serve"}
     for deployment in groupless:
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         assert acls and {acl["resource"]["type"] for acl in acls} == {"topic"}
@@ -149,17 +148,15 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
 
 
 def test_the_port_is_the_same_everywhere() -> None:
-    assert (
-        f"\nEXPOSE {PORT} {QUERIES} {ServeSettings().http_port}\n" in (DEPLOY / "Containerfile").read_text()
-    )
-    assert SETTINGS["search"]["http_port"] == DEFAULTS["search"]["settings"]["http_port"] == QUERIES
+    assert f"\nEXPOSE {PORT} {QUERIES}\n" in (DEPLOY / "Containerfile").read_text()
+    assert SETTINGS["serve"]["http_port"] == DEFAULTS["serve"]["settings"]["http_port"] == QUERIES
     assert SETTINGS["worker"]["http_port"] == PORT
     assert DEFAULTS["settings"]["worker"]["http_port"] == PORT
     for targets in (DEPLOY / "prometheus" / "targets", DEPLOY / "compose" / "targets"):
         (found,) = yaml.safe_load((targets / "workers.yml").read_text())
         ports = {target: int(target.rpartition(":")[2]) for target in found["targets"]}
         assert ports and all(
-            port == (QUERIES if target.startswith("search:") else PORT) for target, port in ports.items()
+            port == (QUERIES if target.startswith("serve:") else PORT) for target, port in ports.items()
         )
     (example,) = (block for block in blocks(ROOT / "README.md", "toml"))
     assert tomllib.loads(example.text)["worker"]["http_port"] == PORT
@@ -174,23 +171,13 @@ def test_the_chart_takes_the_settings_of_a_section_within_the_same_limits(sectio
     check_limits(model, SCHEMA["properties"]["settings"]["properties"][section]["properties"])
 
 
-def test_the_chart_takes_the_settings_of_the_query_agent_within_the_same_limits() -> None:
-    taken = SCHEMA["properties"]["search"]["properties"]
+def test_the_chart_takes_the_settings_of_the_service_within_the_same_limits() -> None:
+    taken = SCHEMA["properties"]["serve"]["properties"]
     check_limits(ServeSettings, taken["settings"]["properties"], without={"spaces"})
-    spaces = taken["spaces"]["additionalProperties"]
-    check_limits(ServeSpaceSettings, spaces["properties"])
-    assert spaces["required"] == ServeSpaceSettings.model_json_schema()["required"]
-    # The rest is what every entry may say over `workload`.
-    assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
-
-
-def test_the_chart_takes_the_settings_of_the_gateway_within_the_same_limits() -> None:
-    taken = SCHEMA["properties"]["gateway"]["properties"]
-    check_limits(ServeSettings, taken["settings"]["properties"], without={"spaces"})
-    spaces = taken["spaces"]["additionalProperties"]
     # Every reader of ConfigMaps would see a connection.
-    check_limits(ServeSpaceSettings, spaces["properties"], without={"connection"})
-    assert spaces["required"] == ServeSpaceSettings.model_json_schema()["required"]
+    spaces = taken["spaces"]["additionalProperties"]["properties"]
+    check_limits(ServeSpaceSettings, spaces, without={"connection"})
+    # The rest is what every entry may say over `workload`.
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
@@ -233,8 +220,7 @@ def test_the_defaults_of_the_chart_are_those_of_the_code() -> None:
         known = getattr(Settings(), section).model_dump()
         for name, value in values.items():
             assert value == OF_A_POD.get((section, name), known[name]), f"{section}.{name}"
-    for service, settings in (("search", ServeSettings()), ("gateway", ServeSettings())):
-        assert DEFAULTS[service]["settings"] == {"http_host": "0.0.0.0", "http_port": settings.http_port}
+    assert DEFAULTS["serve"]["settings"] == {"http_host": "0.0.0.0", "http_port": QUERIES}
     known = Settings().checkpoints.model_dump()
     assert {name: DEFAULTS["checkpoints"][name] for name in known if name != "url"} == {
         name: value for name, value in known.items() if name != "url"

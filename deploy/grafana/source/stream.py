@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.grafana.source.dashboard import AGENT, JOB, LEARNER, SPACE, dashboard
-from deploy.grafana.source.gateway import GATEWAY
 from deploy.grafana.source.panels import Column, Query, Row, lines, number, table
-from deploy.grafana.source.search import SEARCH
+from deploy.grafana.source.serve import SERVE
 
 _AGENT: Final = 'job=~"$job", agent=~"$agent"'
 _WHO: Final = 'job=~"$job", space=~"$space", learner=~"$learner"'
@@ -373,7 +372,7 @@ DASHBOARD: Final = dashboard(
     "kinstream-stream",
     "Kinstream · Is the stream healthy?",
     "Lag, delay, refused records, checkpoints, retention and workers of every agent; queries and their answers.",
-    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS, SEARCH, GATEWAY),
+    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS, SERVE),
     JOB,
     AGENT,
     SPACE,

@@ -172,8 +172,8 @@ def test_a_new_generation_is_a_job_until_the_next_upgrade(release: Release, tmp_
 #: The Deployments that each block of the page adds.
 ADDED = (
     {"builder-one-pass", "learner-opml", "learner-euclidean", "metrics"},
-    {"search"},
-    {"builder-clicks", "learner-queries", "gateway"},
+    {"serve"},
+    {"builder-clicks", "learner-queries"},
     {"vectors", "vectors-watch", "sink-main"},
     set[str](),
     set[str](),
@@ -199,7 +199,7 @@ def test_each_block_of_the_page_adds_what_is_said_above_it(
         if one["kind"] != "Pod":
             operators.create(one, release.namespace, dry_run=True)
     assert settings.serve.clients_file.startswith("/etc/kinstream-secrets/")
-    (files,) = (v for v in pods(documents)["blue-kinstream-search"]["volumes"] if v["name"] == "secret-files")
+    (files,) = (v for v in pods(documents)["blue-kinstream-serve"]["volumes"] if v["name"] == "secret-files")
     assert "kinstream-clients" in str(files)
     assert of_kind("ScaledObject", documents).keys() == {"blue-kinstream-learner-opml"}
 
@@ -249,7 +249,7 @@ def test_helm_waits_for_the_pod_that_checks(
     (files,) = (one["projected"] for one in pod["spec"]["volumes"] if one["name"] == "secret-files")
     mounted = {source["secret"]["name"] for source in files["sources"]}
     values = yaml.safe_load(VALUES["secured"].read_text())
-    assert mounted == {values["search"]["secretFiles"], values["gateway"]["secretFiles"]}
+    assert mounted == {values["serve"]["secretFiles"], values["sinks"]["main"]["secretFiles"]}
 
 
 def test_no_single_login_can_check_where_every_agent_has_its_own(

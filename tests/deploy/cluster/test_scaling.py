@@ -127,7 +127,7 @@ def test_an_agent_without_replicas_is_stopped_and_has_no_autoscaler(release: Rel
                 f"autoscaling.kind=hpa,autoscaling.agents.{name}.lag=9",
                 f"there is no {name} that shares partitions",
             )
-            for name in ("search", "gateway", "vectors-watch", "learner-x")
+            for name in ("serve", "vectors-watch", "learner-x")
         ),
     ],
 )

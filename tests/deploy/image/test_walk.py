@@ -43,11 +43,16 @@ OTHERS: Final = {
     "learner-mixture": ["worker", "learner", "mixture", "--create"],
     "learner-adapter": ["worker", "learner", "adapter", "--create"],
     "sink": ["worker", "sink", "main", "--create"],
-    "gateway": ["gateway"],
-    "search-gated": ["search"],
+    "serve-store": ["serve"],
+    "serve-gated": ["serve"],
 }
 #: Where it answers, of those that have another address than the file's builder.
-PORTS: Final = {"gateway": 8089, "search-gated": 8088}
+PORTS: Final = {"serve-store": 8088, "serve-gated": 8088}
+#: What gives the space of the file's service a store.
+STORED: Final = """backend = "pgvector"
+connection_file = "/etc/kinstream/store"
+collection = "plain"
+"""
 #: On the bridge's side of the network.
 COLLECTOR: Final = (f"{PREFIX}1", 4318)
 #: Names the collector in the environment of `docker compose`.
@@ -82,15 +87,6 @@ space = "digits"
 store = "pgvector"
 connection_file = "/etc/kinstream/store"
 collection = "mapped"
-
-[serve]
-http_host = "0.0.0.0"
-
-[serve.spaces.digits]
-learner = "adapter"
-store = "pgvector"
-connection_file = "/etc/kinstream/store"
-collection = "plain"
 
 [sources.web]
 topic = "web"
@@ -211,8 +207,11 @@ def others(folder: Path) -> dict[str, dict[str, Any]]:
     text = (DEPLOY / "compose" / "kinstream.toml").read_text()
     # In a space with a gate all services ask with one learner.
     text = text.replace('learner = "opml"', 'learner = "adapter"')
+    space = '[serve.spaces.digits]\nlearner = "adapter"\n'
+    assert space in text
     files = {
         "kinstream.toml": SETTINGS_OF_OTHERS.format(settings=text),
+        "store.toml": SETTINGS_OF_OTHERS.format(settings=text.replace(space, space + STORED)),
         "gate-key": "0123456789abcdef" * 3,
         "store": POSTGRES_URL,
     }
@@ -222,6 +221,10 @@ def others(folder: Path) -> dict[str, dict[str, Any]]:
         target = f"/etc/kinstream/{name}"
         volumes.append({"type": "bind", "source": str(folder / name), "target": target, "read_only": True})
     found = {name: {**like, "command": command, "volumes": volumes} for name, command in OTHERS.items()}
+    (of_all,) = (one for one in volumes if one["target"] == "/etc/kinstream/kinstream.toml")
+    found["serve-store"]["volumes"] = [
+        one | {"source": str(folder / "store.toml")} if one is of_all else one for one in volumes
+    ]
     for name, port in PORTS.items():
         check = like["healthcheck"]
         test = [word.replace(":9108/", f":{port}/") for word in check["test"]]
@@ -282,18 +285,18 @@ def connected(system: Composed) -> psycopg.Connection[Any]:
 
 
 def check_stores(client: Client, system: Composed) -> None:
-    """The gateway asks the store with a learned model, and the sink shows a version of the catalogue in it."""
+    """A service asks the store with a learned model, and the sink shows a version of the catalogue in it."""
     asked = {"space": "digits", "vectors": [[float(number % 17) for number in range(64)]], "k": 3}
 
     def answers(adapted: bool) -> bool:
-        answer = client.get("gateway", 8089, "/search", asked)
+        answer = client.get("serve-store", 8088, "/search", asked)
         return (
             bool(answer)
             and answer["model"]["adapted"] == adapted
             and len(answer["results"][0]["neighbours"]) == 3
         )
 
-    until(lambda: answers(adapted=False), "the gateway answers; no model was promoted")
+    until(lambda: answers(adapted=False), "the service answers; no model was promoted")
 
     def model() -> re.Match[str] | None:
         return re.search(
@@ -304,7 +307,7 @@ def check_stores(client: Client, system: Composed) -> None:
     found = model()
     assert found is not None
     system.run("gate", "gate", "promote", "digits", "--version", ".".join(found.groups()), "--yes")
-    until(lambda: answers(adapted=True), "the gateway answers by the promoted model")
+    until(lambda: answers(adapted=True), "the service answers by the promoted model")
     system.run("vectors", "vectors", "publish", "digits")
 
     def shown() -> int:
@@ -319,10 +322,10 @@ def check_stores(client: Client, system: Composed) -> None:
 
 
 def check_comparison(client: Client, system: Composed, folder: Path) -> None:
-    """The panels about gate, gateway, exposure and traces have data once clicks on the gateway's lists are there."""
+    """The panels about gate, stores, exposure and traces have data once clicks on drafted lists are there."""
     asked = {"space": "digits", "vectors": vectors()[1:17], "k": 5}
     until(lambda: client.query("kinstream_exposure_lists_total"), "Prometheus has the page of the gate")
-    lists = client.get("gateway", 8089, "/search", asked)["results"]
+    lists = client.get("serve-store", 8088, "/search", asked)["results"]
     assert any(one["list_id"] for one in lists)
     written = []
     for number, one in enumerate(lists):
@@ -335,7 +338,7 @@ def check_comparison(client: Client, system: Composed, folder: Path) -> None:
     empty = expressions(elsewhere=True)
 
     def all_have_data() -> bool:
-        client.get("gateway", 8089, "/search", asked)
+        client.get("serve-store", 8088, "/search", asked)
         empty[:] = without_data(client.query, empty)
         return not empty
 
@@ -347,7 +350,7 @@ def check_comparison(client: Client, system: Composed, folder: Path) -> None:
 
 def check_traces(collector: Collector) -> None:
     """Containers of every role export spans."""
-    wanted = {"produce", "builder-one-pass", "learner-opml", "metrics", "search", "gateway"}
+    wanted = {"produce", "builder-one-pass", "learner-opml", "metrics", "serve"}
     until(
         lambda: {f"kinstream-{name}" for name in wanted} <= {service for service, _ in collector.spans},
         "spans of every role have come",
@@ -370,14 +373,14 @@ def work_file(folder: Path, name: str, lines: list[str]) -> str:
 
 
 def check_search(client: Client) -> None:
-    """The query agent answers with a learned model."""
+    """The service answers with a learned model."""
     asked = {"vectors": [[float(number % 17) for number in range(64)]], "k": 3}
 
     def learned() -> bool:
-        answer = client.get("search", 8088, "/search", {"space": "digits", **asked})
+        answer = client.get("serve", 8088, "/search", {"space": "digits", **asked})
         return bool(answer) and len(answer["results"][0]["neighbours"]) == 3
 
-    until(learned, "the query agent answers")
+    until(learned, "the service answers")
 
 
 def check_monitoring(client: Client, serving: list[str]) -> None:

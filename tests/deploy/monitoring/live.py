@@ -24,10 +24,10 @@ from kinstream.streams.settings import KafkaSettings
 from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, read, recorded
 from tests.deploy.monitoring.hurried import hurried
 
-#: Series of a gate, of a gateway and of traces. The system of the live test has none of them: the walk of compose.yaml
+#: Series of a gate, of a store and of traces. The system of the live test has none of them: the walk of compose.yaml
 #: asks for these.
 ELSEWHERE: Final = re.compile(
-    "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted|search_randomised)_"
+    "kinstream_(gate|exposure|trace|serve_store|serve_decided|serve_drafted|serve_randomised)_"
 )
 
 
@@ -172,7 +172,7 @@ class Feed:
 
 
 class Asking:
-    """Asks a query agent for the neighbours of random vectors, five times a second, whether it answers or not."""
+    """Asks a service for the neighbours of random vectors, five times a second, whether it answers or not."""
 
     def __init__(self, url: str, dimension: int) -> None:
         self._url = f"{url}/search"

@@ -102,9 +102,9 @@ class Workers:
             until(lambda process=process: process.url() is not None, f"{agent.application} serves")  # type: ignore[misc]
 
     def search(self) -> str:
-        """A query agent; its address."""
+        """A service; its address."""
         port = int(self._query_port.getsockname()[1])
-        self._query = self._system.start("search", "--set", f"search.http_port={port}", "search")
+        self._query = self._system.start("serve", "--set", f"serve.http_port={port}", "serve")
         return f"127.0.0.1:{port}"
 
     def stop(self, agent: Agent) -> None:

@@ -11,7 +11,6 @@ import yaml
 
 from tests.deploy.monitoring.programs import ALERTS, CONFIG, RECORDING, run
 from tests.deploy.monitoring.test_gate_rules import AGAINST, LEFT_OUT, MISSING, STOPPED
-from tests.deploy.monitoring.test_gateway_rules import DOWN, FAILING, STALE
 from tests.deploy.monitoring.world import (
     AGENTS,
     CONSTRAINTS,
@@ -84,7 +83,7 @@ def every_worker_is_away(world: World) -> None:
 
 
 @case({1: [], 3: [critical("Down")]})
-def every_worker_is_away_and_the_query_agent_is_not(world: World) -> None:
+def every_worker_is_away_and_the_service_is_not(world: World) -> None:
     query = 'instance="query:8088"'
     kept = {key: list(values) for key, values in world.series.items() if query in key}
     world.gone()
@@ -392,42 +391,42 @@ def a_learner_rejects_one_in_a_hundred(world: World) -> None:
     world.grow("kinstream_constraints_rejected_total", CONSTRAINTS * 0.01, **DIGITS)
 
 
-# ---- search -----------------------------------------------------------------------------------------------------
+# ---- serve ------------------------------------------------------------------------------------------------------
 
 ANSWERS: Final = "kinstream_serve_request_duration_seconds_count"
 
 
-@case({4: [], 7: [], 12: [critical("SearchDown")], 40: [critical("SearchDown")]})
-def the_query_agent_is_gone(world: World) -> None:
+@case({4: [], 7: [], 12: [critical("ServeDown")], 40: [critical("ServeDown")]})
+def the_service_is_gone(world: World) -> None:
     # For two minutes and more Prometheus takes the last that it knows.
     world.gone(since=EVENT + 4, instance="query:8088")
 
 
-@case({3: [], 7: [critical("SearchDown")], 20: [critical("SearchDown")]})
-def the_query_agent_is_not_ready(world: World) -> None:
+@case({3: [], 7: [critical("ServeDown")], 20: [critical("ServeDown")]})
+def the_service_is_not_ready(world: World) -> None:
     world.set("kinstream_serve_ready", 0)
 
 
-@case({3: [], 7: [critical("SearchDown")]})
-def a_query_agent_of_which_the_settings_say_nothing_is_not_ready(world: World) -> None:
+@case({3: [], 7: [critical("ServeDown")]})
+def a_service_of_which_the_settings_say_nothing_is_not_ready(world: World) -> None:
     del world.series[next(key for key in world.series if key.startswith("kinstream_serve_space_info"))]
     world.set("kinstream_serve_ready", 0)
 
 
 @case({2: [], 6: [], 12: [], 30: []})
-def the_query_agent_is_replaced_within_minutes(world: World) -> None:
+def the_service_is_replaced_within_minutes(world: World) -> None:
     world.gone(until=EVENT + 3, instance="query:8088")
 
 
 @case({6: [], 20: []})
-def one_of_two_query_agents_is_not_ready(world: World) -> None:
+def one_of_two_services_is_not_ready(world: World) -> None:
     for key, values in list(world.series.items()):
         if 'instance="query:8088"' in key:
             world.series[key.replace("query:8088", "other:8088")] = list(values)
     world.set("kinstream_serve_ready", 0, instance="other:8088")
 
 
-@case({3: [], 12: [critical("SearchFailing")], 30: [critical("SearchFailing")]})
+@case({3: [], 12: [critical("ServeFailing")], 30: [critical("ServeFailing")]})
 def a_tenth_of_the_answers_fail(world: World) -> None:
     world.grow(ANSWERS, REQUESTS / 10, route="/search", status="503")
 
@@ -452,8 +451,8 @@ def wrong_questions_are_refused(world: World) -> None:
     {
         10: [],
         20: [],
-        30: [warning("SearchModelStale", **DIGITS)],
-        49: [warning("SearchModelStale", **DIGITS)],
+        30: [warning("ServeModelStale", **DIGITS)],
+        49: [warning("ServeModelStale", **DIGITS)],
     }
 )
 def new_models_cannot_be_loaded(world: World) -> None:
@@ -515,23 +514,38 @@ def test_a_prometheus_that_knows_no_worker_says_so(tmp_path: Path) -> None:
     world.check(tmp_path, {1: [], 3: [critical("Down")]})
 
 
+def test_a_service_that_was_removed_is_forgotten_after_an_hour(tmp_path: Path) -> None:
+    world = healthy(180)
+    del world.series[next(key for key in world.series if key.startswith("kinstream_serve_space_info"))]
+    world.gone(until=180, instance="query:8088")
+    world.check(tmp_path, {EVENT + 30: [critical("ServeDown")], EVENT + 75: [], 170: []})
+
+
+def test_workers_that_are_gone_are_reported_although_a_service_answers(tmp_path: Path) -> None:
+    world = healthy()
+    kept = {key: list(values) for key, values in world.series.items() if "query:8088" in key}
+    world.gone()
+    world.series |= kept
+    world.check(tmp_path, {EVENT - 2: [], EVENT + 3: [critical("Down")]})
+
+
 #: What a person reads, where the text is more than words and a label.
 TEXTS: Final[dict[str, tuple[int, Text]]] = {
-    "the_query_agent_is_gone": (
+    "the_service_is_gone": (
         12,
         (
-            critical("SearchDown"),
-            "No query agent of kinstream answers",
-            "The settings name spaces to search, and no query agent answers Prometheus. Learning continues; queries "
-            "get no answer.",
+            critical("ServeDown"),
+            "No service of kinstream answers",
+            "The settings name spaces to serve, and no service answers Prometheus. Learning continues; queries get no "
+            "answer.",
         ),
     ),
-    "the_query_agent_is_not_ready": (
+    "the_service_is_not_ready": (
         12,
         (
-            critical("SearchDown"),
-            "No query agent of kinstream answers",
-            "Query agents that run but are not ready: 1. Learning continues; queries get no answer.",
+            critical("ServeDown"),
+            "No service of kinstream answers",
+            "Services that run but are not ready: 1. Learning continues; queries get no answer.",
         ),
     ),
     "a_learner_is_gone": (
@@ -590,9 +604,9 @@ def test_what_a_person_reads(name: str, tmp_path: Path) -> None:
 
 
 def test_every_alert_fires_in_one_case_and_not_in_another() -> None:
-    # Those of the gateway and the gate are in files of their own.
+    # Those of the gate are in a file of their own.
     rules = [rule for group in groups(ALERTS) for rule in group["rules"]]
-    others = DOWN, FAILING, STALE, AGAINST, STOPPED, MISSING, LEFT_OUT
+    others = AGAINST, STOPPED, MISSING, LEFT_OUT
     fired = {(name, severity) for name, severity, _ in others} | {
         (name, severity)
         for _, after in CASES.values()

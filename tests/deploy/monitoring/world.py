@@ -31,7 +31,7 @@ REASONS: Final = ("bad-shape", "undecodable", "skipped")
 #: Records that an agent applies, and constraints of a space that a learner sees, in a minute.
 RECORDS: Final = 600
 CONSTRAINTS: Final = 3000
-#: Requests to a query agent in a minute.
+#: Requests to a service in a minute.
 REQUESTS: Final = 120
 
 Values = list[float | None]
@@ -200,7 +200,7 @@ def healthy(
         kind="one-pass",
     )
     for space in SPACES if whole else SPACES[:1]:
-        info = {"instance": instance, "space": space, "learner": "opml", "index": "exact"}
+        info = {"instance": instance, "space": space, "learner": "opml", "backend": "index"}
         world.put("kinstream_serve_space_info", 1, **info)
     for number in (0, 1) if whole else (0,):
         _search(world, f"query:{8088 + number}", SPACES if whole else SPACES[:1], flows)
@@ -208,7 +208,7 @@ def healthy(
 
 
 def _search(world: World, instance: str, spaces: Sequence[str], flows: Callable[[int], bool]) -> None:
-    """A query agent that is always a little behind while its learner learns, as one is that builds for long."""
+    """A service that is always a little behind while its learner learns, as one is that builds for long."""
     world.put("up", 1, instance=instance)
     world.put("kinstream_serve_ready", 1, instance=instance)
     for space in spaces:

@@ -149,14 +149,11 @@ gate_key_retiring_file = "/etc/kinstream-gate/retiring"
 {{- include "kinstream.tomlSection" (dict "name" (printf "%s.%s" $section $name) "values" (get $entries $name).settings) }}
 {{- end }}
 {{- end }}
-{{- range $service := list "search" "gateway" }}
-{{- $entry := get $.Values $service }}
-{{- if $entry.spaces }}
-{{- include "kinstream.tomlSection" (dict "name" $service "values" $entry.settings) }}
+{{- if .Values.serve.spaces }}
+{{- include "kinstream.tomlSection" (dict "name" "serve" "values" .Values.serve.settings) }}
 {{- end }}
-{{- range $name := keys $entry.spaces | sortAlpha }}
-{{- include "kinstream.tomlSection" (dict "name" (printf "%s.spaces.%s" $service (include "kinstream.tomlKey" $name)) "values" (get $entry.spaces $name)) }}
-{{- end }}
+{{- range $name := keys .Values.serve.spaces | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "serve.spaces.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.serve.spaces $name)) }}
 {{- end }}
 {{- range $name := keys .Values.vectors.spaces | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" (printf "vectors.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.vectors.spaces $name)) }}
@@ -214,17 +211,17 @@ gate_key_retiring_file = "/etc/kinstream-gate/retiring"
 {{- range $agents -}}
 {{- $named = append $named .name -}}
 {{- end -}}
-{{- range $service, $role := dict "search" "search" "gateway" "models" -}}
-{{- $entry := get $.Values $service -}}
-{{- range $name, $space := $entry.spaces -}}
+{{- /* A service whose spaces all have a store reads models alone. */ -}}
+{{- $role := "models" -}}
+{{- range $name, $space := .Values.serve.spaces -}}
 {{- if and $space.learner (not (hasKey (default dict $.Values.learners) $space.learner)) -}}
-{{- fail (printf "%s.spaces.%s follows %s, which is not a learner" $service $name $space.learner) -}}
+{{- fail (printf "serve.spaces.%s follows %s, which is not a learner" $name $space.learner) -}}
 {{- end -}}
+{{- if eq (default "index" $space.backend) "index" -}}{{- $role = "serve" -}}{{- end -}}
 {{- end -}}
 {{- /* It has no state, so no generations either. */ -}}
-{{- if $entry.spaces -}}
-{{- $agents = append $agents (dict "name" $service "command" (list $service) "role" $role "agent" "" "service" true "entry" (omit $entry "spaces")) -}}
-{{- end -}}
+{{- if .Values.serve.spaces -}}
+{{- $agents = append $agents (dict "name" "serve" "command" (list "serve") "role" $role "agent" "" "service" true "entry" (omit .Values.serve "spaces")) -}}
 {{- end -}}
 {{- if .Values.vectors.spaces -}}
 {{- /* It keeps nothing and serves no page, and a second one would order versions twice. */ -}}
@@ -363,14 +360,14 @@ The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "componen
 {{- $kafka := include "kinstream.kafka" (dict "root" $root "user" .user) | fromJson -}}
 {{- $worker := $root.Values.settings.worker -}}
 {{- $claim := include "kinstream.claim" $root -}}
-{{- $service := has .component (list "search" "gateway") -}}
+{{- $service := eq .component "serve" -}}
 {{- $port := $worker.http_port -}}
-{{- if $service -}}{{- $port = (get $root.Values .component).settings.http_port -}}{{- end -}}
+{{- if $service -}}{{- $port = $root.Values.serve.settings.http_port -}}{{- end -}}
 {{- $gate := $root.Values.gate -}}
 {{- /* Whether it keeps copies of models: docs/gate.md, "When the decided model is missing". */ -}}
 {{- $copies := false -}}
 {{- if and $claim $service -}}
-{{- range $space, $_ := (get $root.Values .component).spaces -}}
+{{- range $space, $_ := $root.Values.serve.spaces -}}
 {{- if hasKey (default dict $gate.spaces) $space -}}{{- $copies = true -}}{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""The row "Is search healthy?" of the stream's dashboard: the answers of the query agents, and their models."""
+"""The row "Is search healthy?" of the stream's dashboard: the answers of the service, its stores and indexes, and its models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from deploy.grafana.source.panels import Query, Row, lines, number
 _JOB: Final = 'job=~"$job"'
 _SPACE: Final = f'{_JOB}, space=~"$space"'
 _MODEL: Final = f'{_SPACE}, learner=~"$learner"'
-_ASKED: Final = f'{_JOB}, route=~"/(search|similar|transform|spaces).*"'
+_ASKED: Final = f'{_JOB}, route=~"/(search|similar|map|spaces).*"'
 _SECONDS: Final = f"kinstream_serve_request_duration_seconds_bucket{{{_ASKED}}}"
+_STORES: Final = f"kinstream_serve_store_duration_seconds_bucket{{{_SPACE}}}"
 _EXAMINED: Final = f"kinstream_serve_examined_items_bucket{{{_SPACE}}}"
 
 
@@ -22,33 +23,49 @@ def _quantile(share: float, by: str, buckets: str) -> str:
     return f"histogram_quantile({share}, sum by ({by}, le) (rate({buckets}[5m])))"
 
 
-SEARCH: Final = Row(
+SERVE: Final = Row(
     "Is search healthy?",
     (
         number(
-            "Query agents that are ready",
+            "Services that are ready",
             "as many as run.",
             "0: no query is answered. Fewer than run: /readyz of the others names what they wait for.",
             Query(f"sum(kinstream_serve_ready{{{_JOB}}})"),
             unit="short",
             steps=((None, "red"), (1, "green")),
-            runbook="KinstreamSearchDown",
+            runbook="KinstreamServeDown",
         ),
         number(
-            "Spaces to search",
+            "Spaces to serve",
             "those of the settings of the metrics agent.",
-            "a difference from the query agents below: they have another settings file, or were not restarted.",
+            "a difference from the spaces below: the service has another settings file, or was not restarted.",
             Query(f"count(kinstream_serve_space_info{{{_MODEL}}})"),
             unit="short",
         ),
         number(
             "Answers that fail",
             "0%: the share of requests answered with 5xx.",
-            "above 5% an alert pages on-call; the answers by status show the cause.",
+            "above 5% an alert pages on-call; the stores and the answers by status show the cause.",
             Query(f"max(job:kinstream_serve_failures:ratio_increase5m{{{_JOB}}})"),
             unit="percentunit",
             steps=((None, "green"), (0.01, "orange"), (0.05, "red")),
-            runbook="KinstreamSearchFailing",
+            runbook="KinstreamServeFailing",
+        ),
+        number(
+            "Stores that answer",
+            "1 for each space with a store.",
+            "0: the store is away, refuses the login, or is too slow for serve.store_seconds.",
+            Query(f"min by (space) (kinstream_serve_store_up{{{_MODEL}}})", "{{space}}"),
+            unit="short",
+            steps=((None, "red"), (1, "green")),
+            runbook="KinstreamServeFailing",
+        ),
+        number(
+            "A learned model serves",
+            "1 once a model has been learned.",
+            "0 for long: no model is announced for the space, or none can be loaded.",
+            Query(f"min by (space) (kinstream_serve_model_learned{{{_MODEL}}})", "{{space}}"),
+            unit="short",
         ),
         number(
             "Sampled recall",
@@ -72,7 +89,7 @@ SEARCH: Final = Row(
             Query(f"max by (space) (kinstream_serve_model_stale_seconds{{{_MODEL}}})", "{{space}}"),
             unit="s",
             steps=((None, "green"), (300, "orange"), (900, "red")),
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Queries",
@@ -82,41 +99,43 @@ SEARCH: Final = Row(
             Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
             Query(_rate("randomised_lists_total", "space", _SPACE), "{{space}} · randomised"),
             unit="cps",
-            runbook="KinstreamSearchDown",
+            runbook="KinstreamServeDown",
         ),
         lines(
             "Time of an answer",
-            "half of them in milliseconds, 99 of 100 far below search.request_seconds.",
-            "it rises with the catalogue: use an approximate index; with the load: run more query agents.",
+            "half of them in milliseconds, 99 of 100 far below serve.request_seconds.",
+            "it rises with the catalogue: use an approximate index; with the load: run more services; with the line of its store: the store is slow.",
             Query(_quantile(0.5, "route", _SECONDS), "{{route}} p50"),
             Query(_quantile(0.99, "route", _SECONDS), "{{route}} p99"),
+            Query(_quantile(0.99, "space", _STORES), "{{space}} · store p99"),
             unit="s",
-            runbook="KinstreamSearchFailing",
+            runbook="KinstreamServeFailing",
         ),
         lines(
             "Answers by status",
             "200; some 4xx, which are invalid requests.",
-            "503: too many at once, or not ready. 504: too slow. 500: an internal error, with a traceback in the log.",
+            "503: too many at once, not ready, or a store is away. 504: too slow. 500: an internal error, with a traceback in the log.",
             Query(_rate("request_duration_seconds_count", "status", _ASKED), "{{status}}"),
+            Query(_rate("store_failures_total", "space", _SPACE), "{{space}} · store away"),
             unit="cps",
             stacked=True,
-            runbook="KinstreamSearchFailing",
+            runbook="KinstreamServeFailing",
         ),
         lines(
             "Requests at once",
-            "below search.max_concurrent (64) of each query agent.",
-            "at the limit further requests are refused with 503: run more query agents.",
+            "below serve.max_concurrent (64) of each service.",
+            "at the limit further requests are refused with 503: run more services.",
             Query(
                 f"max by (instance) (kinstream_serve_requests_in_progress{{{_JOB}}})",
                 "{{instance}}",
             ),
             unit="short",
-            runbook="KinstreamSearchFailing",
+            runbook="KinstreamServeFailing",
         ),
         lines(
             "Connections",
-            "below search.max_connections (512) of each query agent; only idle ones are closed.",
-            "slow or stalled clients hold connections, and the agent closes them to make room: see the reason.",
+            "below serve.max_connections (512) of each service; only idle ones are closed.",
+            "slow or stalled clients hold connections, and the service closes them to make room: see the reason.",
             Query(f"max by (instance) (kinstream_serve_connections{{{_JOB}}})", "{{instance}}"),
             Query(
                 f"sum by (reason) (rate(kinstream_serve_connections_closed_total{{{_JOB}}}[5m]))",
@@ -135,7 +154,7 @@ SEARCH: Final = Row(
         lines(
             "Recall checks",
             "“measured” leads: queries compared with the exact scan.",
-            "“dropped”: the checks do not keep up; raise search.recall_every. “outdated”: the model changed meanwhile.",
+            "“dropped”: the checks do not keep up; raise serve.recall_every. “outdated”: the model changed meanwhile.",
             Query(_rate("recall_samples_total", "space, fate", _SPACE), "{{space}} · {{fate}}"),
             unit="cps",
         ),
@@ -152,7 +171,7 @@ SEARCH: Final = Row(
                 "{{space}} · {{learner}} · by decision of the gate",
             ),
             unit="short",
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Staleness",
@@ -175,7 +194,7 @@ SEARCH: Final = Row(
                 "{{space}} · the gate's model has no copy",
             ),
             unit="s",
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Models and updates left out",
@@ -185,7 +204,7 @@ SEARCH: Final = Row(
             Query(f"max(kinstream_serve_updates_trouble{{{_JOB}}})", "updates"),
             Query(_rate("update_records_total", "fate", f'{_JOB}, fate="unreadable"'), "updates, {{fate}}"),
             unit="short",
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Indexes",
@@ -193,7 +212,7 @@ SEARCH: Final = Row(
             "failed or abandoned: the log has the reason; builds without swapped: a build takes very long.",
             Query(_rate("index_events_total", "space, event", _SPACE), "{{space}} · {{event}}"),
             unit="cps",
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Duration of a build",
@@ -201,12 +220,12 @@ SEARCH: Final = Row(
             "it grows with the catalogue: use an index that follows the metric in place, or more cores.",
             Query(f"max by (space) (kinstream_serve_index_build_seconds{{{_SPACE}}})", "{{space}}"),
             unit="s",
-            runbook="KinstreamSearchModelStale",
+            runbook="KinstreamServeModelStale",
         ),
         lines(
             "Vectors and indexes",
             "grows with the catalogue, and doubles briefly while an index is built.",
-            "near the memory limit of the agent: raise it, or serve fewer spaces per agent.",
+            "near the memory limit of the service: raise it, or serve fewer spaces.",
             Query(f"max by (space) (kinstream_serve_memory_bytes{{{_MODEL}}})", "{{space}}"),
             unit="bytes",
         ),
@@ -221,11 +240,11 @@ SEARCH: Final = Row(
         ),
         lines(
             "Records left to read at the start",
-            "falls to 0 and stays there; the agent is ready after that.",
-            "it does not fall: the brokers do not answer, or the agent lacks memory.",
+            "falls to 0 and stays there; the service is ready after that.",
+            "it does not fall: the brokers do not answer, or the service lacks memory.",
             Query(f"sum by (instance) (kinstream_serve_catch_up_records{{{_JOB}}})", "{{instance}}"),
             unit="short",
-            runbook="KinstreamSearchDown",
+            runbook="KinstreamServeDown",
         ),
         lines(
             "Records lost",
