@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kinstream.search.backends.base import Answer
+from kinstream.search.backends.index_metrics import IndexCollector
 from kinstream.search.models.staleness import Failure
-from kinstream.search.service.index_metrics import IndexCollector
 from kinstream.search.service.service import Service
 from kinstream.streams.worker.page.gauges import registry
 

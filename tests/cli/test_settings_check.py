@@ -348,7 +348,7 @@ ONE_MODEL = "set learner, for its newest model, or model"
                 "KINSTREAM_SERVE__SPACES__DOCS__COLLECTION": "c",
             },
             "",
-            "KINSTREAM_SERVE__SPACES__DOCS__COLLECTION, KINSTREAM_SERVE__SPACES__DOCS__BACKEND: "
+            "KINSTREAM_SERVE__SPACES__DOCS__BACKEND, KINSTREAM_SERVE__SPACES__DOCS__COLLECTION: "
             f"[serve.spaces.docs]: {ONE_MODEL}",
         ),
         (

@@ -197,6 +197,8 @@ def sections() -> dict[str, dict[str, Any]]:
 
 def plain(field: Any) -> Any:
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, tuple):
+        return list(value)
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 

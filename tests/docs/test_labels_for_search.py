@@ -30,7 +30,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load(tmp_path / "kinstream.toml")
 
 
-def test_source_builder_learner_gate_and_gateway_are_named(settings: Settings) -> None:
+def test_source_builder_learner_gate_and_service_are_named(settings: Settings) -> None:
     assert set(settings.sources) == {"documents", "queries", "judgements"}
     assert list(settings.learners["search"].follows) == ["labels", "clicks"]
     assert list(settings.gate) == list(settings.serve.spaces) == ["docs"]

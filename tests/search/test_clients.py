@@ -260,17 +260,17 @@ def test_every_request_is_logged_with_client_space_and_status(
 def test_the_recipe_lets_its_client_in_and_nobody_else(tmp_path: Path) -> None:
     """The settings, the file and the request of the page about security, with another path and port."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    found = page[page.index("## Clients of the services") : page.index("## The checkpoint store")]
+    found = page[page.index("## Clients of the service") : page.index("## The checkpoint store")]
     toml, lines, command = (
         re.findall(rf"^```{language}\n(.*?)^```", found, re.S | re.M)[0]
         for language in ("toml", "text", "sh")
     )
-    limits = tomllib.loads(toml)["gateway"]
+    limits = tomllib.loads(toml)["serve"]
     path = tmp_path / Path(limits["clients_file"]).name
     path.write_text(lines)
     limits |= {"clients_file": str(path), "http_host": "127.0.0.1"}
     with gateway(**limits) as made, served(made) as url:
-        asked = command.replace("localhost:8089", url.removeprefix("http://"))
+        asked = command.replace("localhost:8088", url.removeprefix("http://"))
         assert asked != command
         told = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=True)
         assert [len(one["neighbours"]) for one in json.loads(told.stdout)["results"]] == [3]

@@ -1,4 +1,4 @@
-"""The row "Is search healthy?" of the stream's dashboard: the answers of the service, its stores and indexes, and its models."""
+"""The row "Is search healthy?" of the stream's dashboard: answers of the service, its stores, indexes and models."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ SERVE: Final = Row(
         lines(
             "Time of an answer",
             "half of them in milliseconds, 99 of 100 far below serve.request_seconds.",
-            "it rises with the catalogue: use an approximate index; with the load: run more services; with the line of its store: the store is slow.",
+            "it rises with the catalogue: use an approximate index; with the load: run more; with its store: ask why.",
             Query(_quantile(0.5, "route", _SECONDS), "{{route}} p50"),
             Query(_quantile(0.99, "route", _SECONDS), "{{route}} p99"),
             Query(_quantile(0.99, "space", _STORES), "{{space}} · store p99"),
@@ -114,7 +114,7 @@ SERVE: Final = Row(
         lines(
             "Answers by status",
             "200; some 4xx, which are invalid requests.",
-            "503: too many at once, not ready, or a store is away. 504: too slow. 500: an internal error, with a traceback in the log.",
+            "503: too many at once, not ready, or a store away. 504: too slow. 500: a fault, which the log has.",
             Query(_rate("request_duration_seconds_count", "status", _ASKED), "{{status}}"),
             Query(_rate("store_failures_total", "space", _SPACE), "{{space}} · store away"),
             unit="cps",

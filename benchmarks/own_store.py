@@ -1,10 +1,10 @@
-"""What the gateway adds to a query: `kinstream gateway` as a process, beside the same store asked directly.
+"""What the service adds to a query of your own store: `kinstream serve` beside the same store asked directly.
 
 The store is a PostgreSQL with pgvector and an HNSW index. Both ways are asked in turns, each on one connection that
-stays open, so both are measured on the same machine at the same time. The gateway maps each query by an adapter of rank
+stays open, so both are measured on the same machine at the same time. The service maps each query by an adapter of rank
 64; what is asked directly is the mapped query, so both ask the store the same.
 
-A drafted list is compared with a plain query in the same way: two spaces of one gateway, asked in turns.
+A drafted list is compared with a plain query in the same way: two spaces of one service, asked in turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kinstream.streams.records.values import ModelVersion
 from tests.search.gateways import Gateway, section, served
 from tests.support.postgres import postgres
 
-NAME: Final = "gateway"
+NAME: Final = "own-store"
 ITEMS: Final = 10_000
 QUERIES: Final = 2_000
 QUICK: Final = 300
@@ -70,11 +70,11 @@ def started(folder: Path, url: str, model: Path, port: int) -> subprocess.Popen[
     (folder / "url").write_text(url)
     settings = folder / "kinstream.toml"
     settings.write_text(
-        f'[gateway]\nhttp_port = {port}\n[serve.spaces.docs]\nmodel = "{model}"\nbackend = "pgvector"\n'
+        f'[serve]\nhttp_port = {port}\n[serve.spaces.docs]\nmodel = "{model}"\nbackend = "pgvector"\n'
         f'connection_file = "{folder / "url"}"\ncollection = "docs"\n'
     )
-    command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings), "gateway"]
-    with (folder / "gateway.log").open("wb") as log:
+    command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings), "serve"]
+    with (folder / "serve.log").open("wb") as log:
         return subprocess.Popen([*command, "--unsupervised"], stdout=log, stderr=log, start_new_session=True)
 
 
@@ -91,12 +91,12 @@ def wait(port: int) -> None:
         finally:
             connection.close()
         if time.monotonic() > limit:
-            raise RuntimeError(f"the gateway is not ready within {_STARTS:g} s")
+            raise RuntimeError(f"the service is not ready within {_STARTS:g} s")
         time.sleep(0.1)
 
 
 def measure(d: int, number: int) -> tuple[list[float], list[float]]:
-    """Seconds of every query, through the gateway and directly; both find the same items."""
+    """Seconds of every query, through the service and directly; both find the same items."""
     through: list[float] = []
     direct: list[float] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -125,7 +125,7 @@ def measure(d: int, number: int) -> tuple[list[float], list[float]]:
                         direct.append(time.perf_counter() - began)
                         (result,) = json.loads(found)["results"]
                         if {one["id"] for one in result["neighbours"]} != {row[0] for row in rows}:
-                            raise RuntimeError("the gateway and the store found other items")
+                            raise RuntimeError("the service and the store found other items")
                     client.close()
                 finally:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -136,8 +136,8 @@ def measure(d: int, number: int) -> tuple[list[float], list[float]]:
 def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
     """Seconds of every query of a space that drafts all lists, and of one without a gate, in turns.
 
-    Both are spaces of one gateway, with the same table and the same newest model, over one connection that stays open.
-    The gateway runs in this process, since its models come from lists in place of brokers.
+    Both are spaces of one service, with the same table and the same newest model, over one connection that stays open.
+    The service runs in this process, since its models come from lists in place of brokers.
     """
     drafted: list[float] = []
     plain: list[float] = []
@@ -196,12 +196,12 @@ def draft_figures(quick: bool) -> list[Figure]:
 
 
 def figures(quick: bool) -> list[Figure]:
-    """The median of what the gateway adds, at two dimensions; and what a drafted list costs."""
+    """The median of what the service adds, at two dimensions; and what a drafted list costs."""
     found = draft_figures(quick)
     for d in (384, 1_536):
         through, direct = measure(d, QUICK if quick else QUERIES)
         p50 = percentile(through, 0.5) * 1e3, percentile(direct, 0.5) * 1e3
-        facts = {"gateway_p50_ms": p50[0], "direct_p50_ms": p50[1], "items": ITEMS, "queries": len(through)}
+        facts = {"service_p50_ms": p50[0], "direct_p50_ms": p50[1], "items": ITEMS, "queries": len(through)}
         name = f"{ITEMS:,} items in pgvector, d={d}"
         more = (percentile(through, 0.99) - percentile(direct, 0.99)) * 1e3
         found += [

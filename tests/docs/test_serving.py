@@ -1,4 +1,4 @@
-"""The page of the gateway is walked: from an empty table to better rankings; its store and its recipes work."""
+"""The page of the service is walked: from an empty table to better rankings; its store and its recipes work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.docs.terminals import Walk, walk
 from tests.docs.test_tutorial import free_port
 
-PAGE = ROOT / "docs" / "gateway.md"
+PAGE = ROOT / "docs" / "serving.md"
 X = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def ends_where_it_says(tmp_path: Path) -> None:
         page.until(url.exists, "the database is there")
         page.done(here("make"))
         page.start_agents("up", ready=3)
-        page.until(ready, "the gateway is ready")
+        page.until(ready, "the service is ready")
         before, adapted = graded(page, here("grade"))
         assert not adapted
         rows = contents(url.read_text())

@@ -1,4 +1,4 @@
-"""The query agent through HTTP while constraints arrive, beside FAISS on a metric that stands still.
+"""Our own index through HTTP while constraints arrive, beside FAISS on a metric that stands still.
 
 The agent runs in a process of its own with its real server, catalogue, index and stepping. What brokers would bring
 comes from a thread in that process: the update records of a learner that learned before, at a steady rate, and its
@@ -148,7 +148,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
                 return
             if follows:
                 for record in records:
-                    agent.service.updates.give(record)  # type: ignore[attr-defined]
+                    agent.indexes.updates.give(record)
             if done in models:
                 agent.announced.announce("shop", models[done], (done + 1) * BLOCK)
 
@@ -204,7 +204,7 @@ def measure(
     index: str, d: int, number: int, seconds: float, changing: bool
 ) -> tuple[list[float], dict[str, Any]]:
     """Seconds of every request, and what the agent says at the end."""
-    command = [sys.executable, "-m", "benchmarks.query_agent", index, str(d), str(number)]
+    command = [sys.executable, "-m", "benchmarks.own_index", index, str(d), str(number)]
     process = subprocess.Popen(
         [*command, str(seconds if changing else 0.0)],
         stdin=subprocess.PIPE,
@@ -241,7 +241,7 @@ def figures(quick: bool) -> list[Figure]:
     """Every index at both dimensions: queries a second, p50 and p99 of a request, recall."""
     number, seconds = (QUICK_ITEMS, 5.0) if quick else (ITEMS, 30.0)
     if load(DATA) is None:
-        return [Figure("query-agent", f"{DATA}: not there, set KINSTREAM_DATA", float("nan"), "")]
+        return [Figure("own-index", f"{DATA}: not there, set KINSTREAM_DATA", float("nan"), "")]
     found = []
     for d in (64, 784):
         for index, changing in RUNS:
@@ -250,11 +250,11 @@ def figures(quick: bool) -> list[Figure]:
             name = f"{number:,} images, d={d}, {index}, {how}"
             facts |= {"requests": len(taken), "clients": CLIENTS, "items": number}
             found += [
-                Figure("query-agent", f"{name}: queries", len(taken) / seconds, "1/s", facts=facts),
-                Figure("query-agent", f"{name}: p50", percentile(taken, 0.5) * 1e3, "ms"),
-                Figure("query-agent", f"{name}: p99", percentile(taken, 0.99) * 1e3, "ms"),
-                Figure("query-agent", f"{name}: recall@{NEIGHBOURS}", facts["recall"], ""),
-                Figure("query-agent", f"{name}: examined", facts["examined"] / number, "of the items"),
+                Figure("own-index", f"{name}: queries", len(taken) / seconds, "1/s", facts=facts),
+                Figure("own-index", f"{name}: p50", percentile(taken, 0.5) * 1e3, "ms"),
+                Figure("own-index", f"{name}: p99", percentile(taken, 0.99) * 1e3, "ms"),
+                Figure("own-index", f"{name}: recall@{NEIGHBOURS}", facts["recall"], ""),
+                Figure("own-index", f"{name}: examined", facts["examined"] / number, "of the items"),
             ]
     return found
 
