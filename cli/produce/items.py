@@ -66,8 +66,8 @@ def items(ctx: click.Context, /, file: str | None, space: str, **options: Any) -
     categories = _categories(options["one_hot"], options["hashed"])
 
     def load() -> PhasedLoad:
-        from kinstream.producers.items.rows import tombstones
         from kinstream.producers.items.source import open_items
+        from kinstream.producers.loads.item_rows import tombstones
         from kinstream.producers.loads.phased_load import PhasedLoad
 
         if file is None:

@@ -19,7 +19,7 @@ from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
 from kinstream.producers.files.text import names, timely
 from kinstream.producers.items.categories import Category, OneHot, category_values
-from kinstream.producers.items.rows import ItemRows
+from kinstream.producers.loads.item_rows import ItemRows
 from kinstream.producers.loads.record_rows import RecordLayout
 from kinstream.producers.sources.file_fields import check_fields, columns_of, needed
 from kinstream.producers.sources.values.convert import set_flag, time_ms

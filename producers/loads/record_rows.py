@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 1024
+#: Means the time of sending, for a file without times.
+UNKNOWN_TIME: Final = -1
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.producers.clicks.rows import ClickRows, click_bytes
-from kinstream.producers.items.rows import ItemsInMemory
 from kinstream.producers.labelled.batch import Source
 from kinstream.producers.labelled.hold_out import is_held_out, read_all, streamed_rows
+from kinstream.producers.loads.click_rows import ClickRows, click_bytes
+from kinstream.producers.loads.item_rows import ItemsInMemory
 from kinstream.producers.loads.phased_load import EventSource, PhasedLoad
 from kinstream.producers.loads.record_rows import BATCH_ROWS, RecordLayout
 from kinstream.producers.simulated.settings import Simulation

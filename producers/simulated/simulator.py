@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.producers.items.rows import ItemRows
+from kinstream.producers.loads.item_rows import ItemRows
 from kinstream.producers.loads.row_numbers import row_numbers
 from kinstream.producers.simulated import click_models
 from kinstream.producers.simulated.settings import Simulation

@@ -10,14 +10,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kinstream.producers.clicks.checks import ClickTally
-from kinstream.producers.clicks.rows import ClickRows, click_bytes
 from kinstream.producers.files.cells import JOINT, CellFile, sequence
 from kinstream.producers.files.json_lines import open_cells
 from kinstream.producers.files.numbers import RowError
 from kinstream.producers.files.tables import file_digest, lines_of
+from kinstream.producers.loads.click_rows import ClickRows, click_bytes
+from kinstream.producers.loads.list_checks import ClickTally
 from kinstream.producers.loads.record_rows import RecordSource
-from kinstream.producers.relations.rows import RelationRows, RelationTally, relation_bytes
+from kinstream.producers.loads.relation_rows import RelationRows, RelationTally, relation_bytes
 from kinstream.producers.sources.file_fields import IMPRESSIONS, FileFields, by_columns, by_source
 from kinstream.producers.sources.mapping import mapper
 from kinstream.producers.sources.values.convert import name_of, refused

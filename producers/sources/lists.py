@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from kinstream.producers.clicks.checks import check_list
+from kinstream.producers.loads.list_checks import check_list
 from kinstream.producers.sources.values.convert import (
     END_OF_TIME,
     are_milliseconds,

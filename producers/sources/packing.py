@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kinstream.producers.clicks.rows import click_block
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
-from kinstream.producers.relations.rows import relation_block, relation_bytes
+from kinstream.producers.loads.click_rows import click_block
+from kinstream.producers.loads.relation_rows import relation_block, relation_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.load_rows import number_of, rows_of
 from kinstream.streams.records.state import State

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.producers.clicks.rows import click_block, click_bytes
+from kinstream.producers.loads.click_rows import click_block, click_bytes
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import KinstreamError, SourceError

@@ -12,8 +12,8 @@ import pytest
 
 from kinstream.producers.files import csv as csv_module
 from kinstream.producers.items.categories import Hashed, OneHot, hashed
-from kinstream.producers.items.rows import tombstones
 from kinstream.producers.items.source import open_items
+from kinstream.producers.loads.item_rows import tombstones
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import SettingsError, SourceError
 from tests.producers.unpacked import items_of

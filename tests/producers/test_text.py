@@ -14,10 +14,10 @@ import pytest
 
 from kinstream.cli.commands.spaces import declaration
 from kinstream.producers.files.selection import CsvFormat, Selection
-from kinstream.producers.items.rows import tombstones
 from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
+from kinstream.producers.loads.item_rows import tombstones
 from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import SettingsError, SourceError
 

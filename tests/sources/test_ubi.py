@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.clicks.rows import click_block
+from kinstream.producers.loads.click_rows import click_block
 from kinstream.producers.sources import packing, ubi_lists
 from kinstream.producers.sources.agent import source_spec
 from kinstream.streams.agents.machine import Machine

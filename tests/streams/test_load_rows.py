@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.producers.clicks.rows import click_block
-from kinstream.producers.relations.rows import relation_block
+from kinstream.producers.loads.click_rows import click_block
+from kinstream.producers.loads.relation_rows import relation_block
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.load_rows import (

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.producers.clicks.rows import UNKNOWN_TIME
 from kinstream.producers.files.numbers import RowError
+from kinstream.producers.loads.record_rows import UNKNOWN_TIME
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.records.values import Click
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from kinstream.producers.loads.blocks import STRING_BYTES
-from kinstream.producers.loads.record_rows import RecordRows
+from kinstream.producers.loads.record_rows import UNKNOWN_TIME, RecordRows
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, Table
 
 #: session, user, address, query, query_row, starts: int32; shown_at: int64.
@@ -19,8 +19,6 @@ _LIST_BYTES: Final = 6 * 4 + 8
 _SHOWN_BYTES: Final = 4 + 4
 #: clicked: int32; click and dwell time: int64.
 _CLICK_BYTES: Final = 4 + 8 + 8
-#: Means the time of sending, for a file without times.
-UNKNOWN_TIME: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

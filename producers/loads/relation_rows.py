@@ -9,13 +9,11 @@ from typing import Final
 import numpy as np
 
 from kinstream.producers.loads.blocks import STRING_BYTES
-from kinstream.producers.loads.record_rows import RecordRows
+from kinstream.producers.loads.record_rows import UNKNOWN_TIME, RecordRows
 from kinstream.streams.records.values import LoadPosition, Relation, RelationBlock
 
 #: left, right, source: int32; time: int64; similar: a byte.
 _ROW_BYTES: Final = 4 + 4 + 4 + 8 + 1
-#: Means the time of sending, for a file without times.
-UNKNOWN_TIME: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

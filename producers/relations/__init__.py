@@ -1,1 +1,0 @@
-"""Relations between two items, in files and in blocks."""
