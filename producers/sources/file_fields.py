@@ -161,6 +161,10 @@ def missing(place: str, names: Sequence[str], name: str, hint: str = "") -> Sour
 
 def by_source(file: CellFile, settings: SourceSettings) -> FileFields:
     """The mapping of a section `[sources.NAME]`. The columns that its paths begin with are read."""
+    if settings.fields.get("time") == TIMESTAMP:
+        # The time of sending, as without the field.
+        fields = {name: given for name, given in settings.fields.items() if name != "time"}
+        settings = settings.model_copy(update={"fields": fields})
     texts = {
         f"{name}.{modality}": text
         for name, given in settings.fields.items()

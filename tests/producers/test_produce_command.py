@@ -199,7 +199,7 @@ SOURCE = """
 topic = "judgements"
 kind = "relations"
 space = "shop"
-fields = { left = "of", right = "found[*].id", similar = "found[*].good" }
+fields = { left = "of", right = "found[*].id", similar = "found[*].good", time = "@timestamp" }
 when = { kind = "judged" }
 """
 
