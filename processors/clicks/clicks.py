@@ -148,8 +148,8 @@ class Clicks:
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
     #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
     #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
-    #: rules are set. The random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/4"
+    #: rules are set. Version 5 forgets what a wrong time of the log has left. The random draws are those of version 1.
+    algorithm: ClassVar[str] = "clicks/5"
 
     #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
     #: once; 0 turns both off.
@@ -283,6 +283,10 @@ class Clicks:
         self._check_queries(lists)
         keys = keys_of(lists)
         fate = self._gate.admit(lists, keys, None if origin.rows is None else arriving, origin.append_ms)
+        if self._gate.turned_ms is not None:
+            self._votes.forget_after(self._gate.turned_ms)
+            if self._co_clicks is not None:
+                self._co_clicks.forget_after(self._gate.turned_ms)
         references = self._catalogue.find(lists.keys)
         anchors, has_anchor = _anchors(lists, references, fate)
         taken = (fate == TAKEN) & (lists.faults == Fault.NONE)

@@ -71,6 +71,11 @@ class CoClicks:
         self._votes = Memory(most)
         self._supported = Memory(most)
 
+    def forget_after(self, time_ms: int) -> None:
+        """Drop what is of later times."""
+        for memory in (self._clicked, self._votes, self._supported):
+            memory.forget_after(time_ms)
+
     def pairs(
         self,
         lists: Lists,

@@ -69,6 +69,8 @@ class Gate:
         self._of_address: Flags = np.zeros(0, np.bool_)
         #: The watermark before the last event.
         self._floor_ms = -1
+        #: With the last event the log's time went back, and no right time is later than this; else None.
+        self.turned_ms: int | None = None
 
     def admit(self, lists: Lists, keys: Keys, arriving: Flags | None, append_ms: int) -> NDArray[np.int8]:
         """Accept lists, one after the other; those too far ahead of the log get their fault.
@@ -88,9 +90,15 @@ class Gate:
             fate[:] = ABSENT
             fate[lists.of[arriving]] = TAKEN
         fate[(lists.faults != Fault.NONE) & (fate == TAKEN)] = BAD
-        self._floor_ms = self.watermark.time_ms
+        before = self.watermark.time_ms
         asked = np.flatnonzero(fate == TAKEN)
         ahead, late = self.watermark.judge(lists.time_ms[asked], append_ms)
+        self._floor_ms = min(before, self.watermark.time_ms)
+        # The log's time was wrong, and is corrected: what it has left would count until that time comes.
+        self.turned_ms = append_ms + self.watermark.max_ahead_ms if self._floor_ms < before else None
+        if self.turned_ms is not None:
+            for memory in (self._seen, self._hours, self._days):
+                memory.forget_after(self.turned_ms)
         lists.faults[asked[ahead]] = Fault.AHEAD
         fate[asked[ahead]] = BAD
         if arriving is None:
@@ -226,6 +234,11 @@ class Votes:
         self._votes = Memory(most)
         self._sessions = Memory(most)
         self._supported = Memory(most)
+
+    def forget_after(self, time_ms: int) -> None:
+        """Drop what is of later times."""
+        for memory in (self._votes, self._sessions, self._supported):
+            memory.forget_after(time_ms)
 
     @property
     def wants_draws(self) -> bool:

@@ -113,6 +113,8 @@ class CoClickedItems:
         arriving = _arriving(origin, len(lists.of))
         keys = keys_of(lists)
         fate = self._gate.admit(lists, keys, None if origin.rows is None else arriving, origin.append_ms)
+        if self._gate.turned_ms is not None:
+            self._core.forget_after(self._gate.turned_ms)
         bad = lists.faults != Fault.NONE
         taken = (fate == TAKEN) & ~bad
         reading = read_clicks(lists, self._bounds.min_dwell_ms)

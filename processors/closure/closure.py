@@ -131,9 +131,9 @@ class Closure:
 
     #: Version 2 records which constraints come from one relation, sample or list, and counts co-clicks once in their
     #: window in any order of arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and
-    #: an id of a drawn list has one spelling.
+    #: an id of a drawn list has one spelling. Version 4 forgets what a wrong time of the log has left.
     #: The random draws are those of version 1.
-    algorithm: ClassVar[str] = "closure/3"
+    algorithm: ClassVar[str] = "closure/4"
 
     #: Votes that are remembered; beyond it the oldest are dropped.
     max_votes: ClassVar[int] = 1_000_000

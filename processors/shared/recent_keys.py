@@ -79,6 +79,12 @@ class Memory:
             self.evicted += drop
         self._keep(kept, 0)
 
+    def forget_after(self, time_ms: int) -> None:
+        """Drop entries of later times: those of a log whose time was wrong."""
+        kept = self._times[: len(self)] <= time_ms
+        if not kept.all():
+            self._keep(kept, 0)
+
     def _keep(self, kept: NDArray[np.bool_], more: int) -> None:
         rows = np.flatnonzero(kept)
         old = self._keys[rows], self._times[rows], self._counts[rows], self._extra[rows]

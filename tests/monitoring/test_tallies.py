@@ -313,3 +313,17 @@ def test_a_deleted_space_is_forgotten_and_makes_room() -> None:
     assert tallies.find("gone", "opml") is None
     tallies.apply(outcome(space="next", seen=1, scored=1))
     assert tallies.listed == ("next",)
+
+
+@pytest.mark.parametrize("log_ahead", [False, True])
+def test_a_clock_that_was_ahead_does_not_date_the_newest_event_for_good(log_ahead: bool) -> None:
+    """Of one client alone, or of the log as well, until it is right again."""
+    minute, now = 60_000, 1_790_000_000_000
+    ahead = now + 200 * 60 * minute
+    some = tallies()
+    for number in range(3):
+        some.apply(outcome(time_ms=ahead, step=number), ahead if log_ahead else now)
+    for number in range(3, 6):
+        some.apply(outcome(time_ms=now + minute, step=number), now + minute)
+        (row,) = some.snapshot().rows
+        assert row.time_ms is not None and now + minute <= row.time_ms <= now + 6 * minute

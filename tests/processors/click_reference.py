@@ -84,6 +84,8 @@ class Reference:
         self.lists: dict[Hashable, list[int]] = {}
         self.hours: Counter[Hashable] = Counter()
         self.days: Counter[Hashable] = Counter()
+        #: The newest time of each key of both: hours have an actor as well, or are of another number than days.
+        self.last: dict[Hashable, int] = {}
         self.votes: dict[Hashable, list[int]] = {}
         self.counted: dict[Hashable, tuple[int, int]] = {}
         self.clicked: dict[Hashable, tuple[list[str], int]] = {}
@@ -126,6 +128,9 @@ class Reference:
         found: Found,
     ) -> None:
         s, count = self.s, self.counts
+        if self.watermark > append_ms + s["max_ahead_ms"]:
+            self.watermark = append_ms
+            self._forget_after(append_ms + s["max_ahead_ms"])
         at_of: dict[str, int] = {}
         for at, name in enumerate(click.items):
             at_of.setdefault(name, at)
@@ -148,8 +153,6 @@ class Reference:
             reason = "ahead-of-log"
         if reason is not None:
             return whole("lists-refused", "refused", reason)
-        if self.watermark > append_ms + s["max_ahead_ms"]:
-            self.watermark = append_ms
         late = not again and time < self.watermark - s["max_late_ms"]
         self.watermark = max(self.watermark, time)
         if late:
@@ -170,11 +173,15 @@ class Reference:
         for actor, most in capped:
             if most and not again:
                 self.hours[actor, hour] += len(clicks)
+                if clicks:
+                    self._seen_at((actor, hour), time)
             over = most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most
             if over and not (again and s["keep_capped"]):
                 bot = bot or f"capped-{actor[0]}"
         if named and s["max_lists_per_day"]:
             self.days[voter, time // (24 * HOUR)] += bool(clicks) and not again
+            if not (again and s["keep_capped"]):
+                self._seen_at((voter, time // (24 * HOUR)), time)
             over = self.days[voter, time // (24 * HOUR)] > s["max_lists_per_day"]
             if over and not (again and s["keep_capped"]):
                 bot = f"capped-{voter[0]}"
@@ -313,6 +320,19 @@ class Reference:
             count = 0
         self.counted[key] = (count + more, max(last, time))
         return count + more
+
+    def _seen_at(self, key: Hashable, time: int) -> None:
+        self.last[key] = max(self.last.get(key, -1), time)
+
+    def _forget_after(self, time: int) -> None:
+        """The log's time was wrong: nothing of it counts any more."""
+        for memory in (self.lists, self.votes):
+            for key, seen in memory.items():
+                memory[key] = [one for one in seen if one <= time]
+        self.counted = {key: (n, last) for key, (n, last) in self.counted.items() if last <= time}
+        self.clicked = {key: (names, last) for key, (names, last) in self.clicked.items() if last <= time}
+        self.hours = Counter({key: n for key, n in self.hours.items() if self.last.get(key, -1) <= time})
+        self.days = Counter({key: n for key, n in self.days.items() if self.last.get(key, -1) <= time})
 
     # ---- co-clicks ------------------------------------------------------------------------------------------------
 

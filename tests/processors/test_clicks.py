@@ -46,7 +46,8 @@ from tests.processors.click_samples import (
     with_items,
 )
 
-HOUR = 3_600_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 LIST = "i1 i2 i3 i4 i5"
 
@@ -496,6 +497,37 @@ def test_a_log_whose_clock_was_ahead_makes_no_later_list_late(ahead: int) -> Non
     assert fates(builder, "late") == (0,)
 
 
+KEPT: dict[str, dict[str, Any]] = {
+    "what a session may give": {"max_per_session": 2},
+    "votes that a preference needs": {"support": 2, "support_window_ms": HOUR},
+    "clicks of a session": {"rules": ["co-click"], "co_click_support": 2, "vote_window_ms": HOUR},
+    "what is remembered at most": {"max_remembered": 8},
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_log_whose_clock_was_ahead_has_left_counts_no_more_when_it_is_back(name: str) -> None:
+    """The same people, whose lists come at times that were right before and after it."""
+    chosen = KEPT[name]
+
+    def play(builder: Clicks, at: int, tag: str) -> list[tuple[str, ...]]:
+        made = []
+        for n in range(6):
+            clicks = [("i2", at + n), ("i4", at + n)]
+            one = shown(f"{tag}{n}", LIST, clicks, at=at + n, user=f"u{n % 2}", session=f"s{n % 2}")
+            made += give(builder, one, append_ms=at + n)
+        return made
+
+    wrong, right = ready(**chosen), ready(**chosen)
+    play(wrong, NOW + 200 * HOUR, "ahead")
+    found, wanted = play(wrong, NOW, "back"), play(right, NOW, "back")
+    assert found == wanted and found
+    for builder in (wrong, right):
+        give(builder, shown("back5", LIST, [("i2", NOW + 5)], at=NOW, user="u1", session="s1"))
+    assert fates(wrong, "duplicate-list") == fates(right, "duplicate-list") == (1,)
+    assert play(wrong, NOW + MINUTE, "later") == play(right, NOW + MINUTE, "later")
+
+
 def test_a_late_list_is_kept_as_a_letter_and_taken_in_a_redrive() -> None:
     builder = ready()
     late = shown("late", LIST, [("i2", NOW - 8 * DAY)], at=NOW - 8 * DAY)
@@ -777,7 +809,7 @@ def test_it_keeps_the_contract() -> None:
     builder = create("clicks", rules=["co-click"])
     assert isinstance(builder, Builder)
     assert isinstance(builder, Segmented)
-    assert builder.algorithm == "clicks/4"
+    assert builder.algorithm == "clicks/5"
     assert Click in builder.follows and ClickBlock in builder.follows
     assert ItemClick not in builder.follows
 

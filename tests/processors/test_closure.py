@@ -476,7 +476,7 @@ def test_it_is_a_builder_with_segments() -> None:
     builder = create("closure")
     assert isinstance(builder, Builder)
     assert isinstance(builder, Segmented)
-    assert builder.algorithm == "closure/3"
+    assert builder.algorithm == "closure/4"
 
 
 def test_blocks_stay_small_and_decode() -> None:
@@ -531,6 +531,14 @@ def test_a_log_whose_clock_was_ahead_makes_no_later_list_late() -> None:
         builder.process(shown(f"ahead {n}", "zoe", [3, 4], 200 * hour), Origin(n, 200 * hour))
     made = builder.process(shown("a", "ann", [0, 1], hour), Origin(9, hour))
     assert len(made.blocks) == 1 and not made.refused and builder.counts()["late"] == 0
+
+
+def test_what_a_log_whose_clock_was_ahead_has_left_counts_no_more_when_it_is_back() -> None:
+    builder, hour = unlimited(5, co_click_support=2), 3_600_000
+    # The second vote of right times is the second, though there was one of a wrong time.
+    for n, (at, made) in enumerate(((200 * hour, 0), (hour, 0), (hour, 1))):
+        found = builder.process(shown(f"l{n}", f"u{n % 2}", [0, 1], at), Origin(n, at))
+        assert len(found.blocks) == made, n
 
 
 def test_a_late_list_is_refused_and_taken_in_a_redrive() -> None:

@@ -35,6 +35,17 @@ def test_clocks_that_differ_promise_no_more_than_the_retention() -> None:
     assert Headroom().seconds(0.0, 0, 50, 90, retention=DAY, read_at=60.0) == DAY
 
 
+def test_a_clock_that_was_ahead_promises_nothing_when_it_is_back() -> None:
+    headroom = Headroom()
+    headroom.seconds(9 * DAY, 0, 50, 50, retention=DAY)
+    assert headroom.seconds(1000.0, 0, 50, 90, retention=DAY) == DAY
+    assert headroom.seconds(1060.0, 0, 50, 90, retention=DAY) == DAY - 60
+    ahead = Headroom()
+    ahead.seconds(9 * DAY, 0, 1000, 9000)
+    assert ahead.seconds(1000.0, 0, 1000, 9000) is None
+    assert ahead.seconds(1100.0, 500, 1100, 9000) == pytest.approx(600 / 4)
+
+
 def test_a_start_that_gains_on_the_position_overtakes_it() -> None:
     headroom = Headroom()
     assert headroom.seconds(0.0, 0, 1000, 9000) is None

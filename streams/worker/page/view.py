@@ -147,6 +147,10 @@ class Headroom:
             self._caught_up_at = now
             self._seen.clear()
             return retention
+        if self._caught_up_at > now or (self._seen and self._seen[-1][0] > now):
+            # The clock was ahead, and was set back: what it has dated would count until that time comes.
+            self._caught_up_at = min(self._caught_up_at, now)
+            self._seen.clear()
         left = [
             some
             for some in (self._by_age(now, retention, read_at), self._by_rate(now, start, position))
