@@ -43,7 +43,7 @@ help:
 	@echo "make test       lint, types and the test suite, on a real Kafka where Java 17 and Maven are"
 	@echo "make test-long  the rest: long crash runs, the chart, the rules, the image, every combination of settings"
 	@echo "make bench      figures: speed, memory, delays"
-	@echo "make soak       30 minutes of steady load under faults (ARGS=\"--minutes 5\"); prints a table for docs/soak.md"
+	@echo "make soak       30 minutes of steady load under faults (ARGS=\"--minutes 5\"); prints a table for tests/soak/README.md"
 	@echo "make docs       the pages as a site, in site/; a broken link is an error"
 	@echo "make picture    draws the picture of the README anew"
 	@echo "make lint       ruff, mypy and the import contracts alone"

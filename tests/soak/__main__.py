@@ -1,4 +1,4 @@
-"""`python -m tests.soak --minutes 30`: prints a table for docs/soak.md; status 1 where a promise did not hold."""
+"""`python -m tests.soak --minutes 30`: prints a table for README.md here; status 1 where a promise did not hold."""
 
 from __future__ import annotations
 

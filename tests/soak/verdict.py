@@ -1,4 +1,4 @@
-"""What a soak has shown: each promise with its figure, as JSON and as a table for docs/soak.md."""
+"""What a soak has shown: each promise with its figure, as JSON and as a table for README.md here."""
 
 from __future__ import annotations
 
