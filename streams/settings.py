@@ -55,6 +55,8 @@ DEFAULT_FILE: Final = "kinstream.toml"
 MAX_FILE_BYTES: Final = 1_000_000
 SECRETS: Final = frozenset({*(f"kafka.{name}" for name in KAFKA_SECRETS), "gate_key", "gate_key_retiring"})
 _CONNECTION: Final = re.compile(r"(serve\.spaces|sinks)\..+\.connection")
+#: Of a connection, which is a URL, a string of libpq or a folder.
+_PASSWORD: Final = re.compile(r"passw(or)?d\s*=|://[^/\s@]*:[^/\s]*@", re.IGNORECASE)
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
 
@@ -421,11 +423,11 @@ def _refuse_secrets(overrides: dict[str, Any]) -> None:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    return bool(value) and (
-        name in SECRETS
-        or bool(_CONNECTION.fullmatch(name))
-        or (isinstance(value, str) and without_secret(value) != value)
-    )
+    if not isinstance(value, str):
+        return bool(value) and name in SECRETS
+    if _CONNECTION.fullmatch(name):
+        return _PASSWORD.search(value) is not None
+    return bool(value) and (name in SECRETS or without_secret(value) != value)
 
 
 def _variable(name: str) -> str:

@@ -87,7 +87,10 @@ def list_letters(
     from kinstream.streams.operations.letters import Choice
 
     choice = Choice(reason, consumer, space, _since(since), sought=_given(sought))
-    found = _read(settings_of(ctx), choice)
+    settings = settings_of(ctx)
+    found = _read(settings, choice)
+    # The keys of other systems' topics are no spaces.
+    foreign = {source.topic for source in settings.sources.values()}
     found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
     shown = found.letters[-limit:]
     # Shortened on a terminal only; a program gets everything.
@@ -103,7 +106,7 @@ def list_letters(
                     moment(x.time_ms),
                     x.consumer,
                     x.reason,
-                    _printable(x.space),
+                    "-" if x.topic in foreign else _printable(x.space),
                     f"{x.topic}/{x.from_partition}/{x.from_offset}",
                     shortened(rows_text(x.rows), 24),
                     shortened(x.detail, 120),

@@ -23,7 +23,7 @@ class AgentState:
     Parameters
     ----------
     generation : None before its first start.
-    members : consumers in its group.
+    members : consumers in its group; None if the brokers do not say so (the embedded broker).
     behind : the largest number of records of a partition that are not in a checkpoint yet.
     checkpoint_seconds : since the agent last wrote a checkpoint, of any partition; None without one. A partition
         without new records writes none.
@@ -31,7 +31,7 @@ class AgentState:
 
     agent: str
     generation: int | None
-    members: int
+    members: int | None
     behind: int | None
     checkpoint_seconds: float | None
 
@@ -80,8 +80,8 @@ class Overview:
 
     @property
     def complete(self) -> bool:
-        """Whether every agent runs."""
-        return all(one.members > 0 for one in self.agents)
+        """Whether every agent runs, as far as the brokers say so."""
+        return all(one.members is None or one.members > 0 for one in self.agents)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -100,8 +100,8 @@ def overview(settings: Settings) -> Overview:
     cluster = Cluster(settings.kafka)
     try:
         # Agents that never ran are not looked for there.
-        cluster.view([])
-        states = [_agent(cluster, settings, one, now) for one in agents(settings)]
+        embedded = cluster.view([]).cluster_id is None
+        states = [_agent(cluster, settings, one, now, embedded) for one in agents(settings)]
     finally:
         cluster.close()
     gates = read_gates(settings).values() if settings.gate else ()
@@ -112,7 +112,7 @@ def overview(settings: Settings) -> Overview:
     )
 
 
-def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float) -> AgentState:
+def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float, embedded: bool) -> AgentState:
     birth = birth_of(settings, agent)
     if birth is None:
         return AgentState(agent.application, None, 0, None, None)
@@ -123,11 +123,12 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float) -> Ag
         found = manifests.get(partition)
         read = birth.start_offsets.get(partition, start) if found is None else found.offset
         behind = max(behind, end - max(start, read))
+    group = groups.name_of(settings.topics.prefix, agent.application, birth.generation)
     newest = max((one.written_ms for one in manifests.values()), default=None)
     return AgentState(
         agent.application,
         birth.generation,
-        cluster.group_members(groups.name_of(settings.topics.prefix, agent.application, birth.generation)),
+        None if embedded else cluster.group_members(group),
         behind,
         None if newest is None else max(0.0, now - newest / 1000),
     )

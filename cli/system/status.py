@@ -30,7 +30,13 @@ def status(ctx: click.Context, as_json: bool) -> None:
         echo_table(
             ("AGENT", "GENERATION", "MEMBERS", "RECORDS BEHIND", "CHECKPOINT"),
             [
-                (one.agent, _of(one.generation), one.members, _of(one.behind), _age(one.checkpoint_seconds))
+                (
+                    one.agent,
+                    _of(one.generation),
+                    _of(one.members),
+                    _of(one.behind),
+                    _age(one.checkpoint_seconds),
+                )
                 for one in found.agents
             ],
         )

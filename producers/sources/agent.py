@@ -87,6 +87,8 @@ def load_id(place: Place) -> str:
 class SourceMachine(Machine):
     """One partition of a source's topic."""
 
+    keyed_by_space = False
+
     def __init__(
         self, place: Place, mapping: Mapper, load_space: Callable[[str], State] | None = None
     ) -> None:

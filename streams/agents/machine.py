@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -67,11 +67,6 @@ _SKIPPED: Final = (
 )
 
 
-def _skipped(message: Message) -> BadRecord:
-    key = (message.key or b"").decode(errors="replace")
-    return BadRecord(Reason.SKIPPED, f"space {key!r}: {_SKIPPED}" if key else _SKIPPED)
-
-
 #: Counts of a machine about its input, besides dead letters by reason.
 COUNTED: Final = (
     "applied",
@@ -118,6 +113,9 @@ class Machine(PartitionSpaces):
         self._rows: Rows = None
         #: The rows of the same record that stay refused while a redrive applies others.
         self.still_refused: tuple[int, ...] = ()
+
+    #: Whether the key of a message names its space; that of a source's is another system's.
+    keyed_by_space: ClassVar[bool] = True
 
     # ---- one message --------------------------------------------------------------------------------------------
 
@@ -168,7 +166,7 @@ class Machine(PartitionSpaces):
         elif not skipped:
             self.apply(message)
         elif self.pass_over(message):
-            raise _skipped(message)
+            raise self._skipped(message)
 
     def _redrive(self, message: Message, redrive: Redrive, skipped: bool) -> None:
         refusals = None
@@ -183,9 +181,13 @@ class Machine(PartitionSpaces):
         self.still_refused = refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
         if skipped:
-            raise _skipped(message)
+            raise self._skipped(message)
         self.counts["redriven"] += 1
         self.apply_again(message, redrive.rows)
+
+    def _skipped(self, message: Message) -> BadRecord:
+        name = (message.key or b"").decode(errors="replace") if self.keyed_by_space else ""
+        return BadRecord(Reason.SKIPPED, f"space {name!r}: {_SKIPPED}" if name else _SKIPPED)
 
     def refuse(self, error: BadRecord) -> None:
         """Send the message, or the rows that the error names, to dead letters."""

@@ -39,8 +39,10 @@ class EmbeddedBroker:
         try:
             broker = next(iter(self._cluster.list_topics(timeout=_ANSWER_SECONDS).brokers.values()))
             self.bootstrap_servers = f"{broker.host}:{broker.port}"
-            for topic in CATALOGUE:
-                self._cluster.list_topics(topic.name(settings.topics.prefix), timeout=_ANSWER_SECONDS)
+            own = (topic.name(settings.topics.prefix) for topic in CATALOGUE)
+            # Nothing else would make those that sources read.
+            for name in (*own, *(source.topic for source in settings.sources.values())):
+                self._cluster.list_topics(name, timeout=_ANSWER_SECONDS)
         except (KafkaException, StopIteration) as error:
             raise BrokerUnavailable(f"the embedded broker did not start: {error}") from error
 

@@ -61,6 +61,15 @@ def test_the_embedded_broker_is_no_fault(brokers: str, tmp_path: Path) -> None:
     assert found["topics"].text == "the embedded broker makes them; it has no settings of topics to compare"
 
 
+def test_the_embedded_broker_has_the_topics_that_sources_read(tmp_path: Path) -> None:
+    wanted = settings_at("", tmp_path)
+    broker = EmbeddedBroker(wanted)
+    try:
+        assert checked(settings_at(broker.bootstrap_servers, tmp_path))["source-orders"].good
+    finally:
+        broker.close()
+
+
 def test_a_source_whose_topic_is_missing_is_a_fault_until_it_exists(brokers: str, tmp_path: Path) -> None:
     settings = settings_at(brokers, tmp_path)
     found = checked(settings)["source-orders"]
@@ -198,5 +207,8 @@ def test_the_age_of_a_checkpoint_is_since_the_agent_last_wrote_one(monkeypatch: 
     ]
     monkeypatch.setattr(overview, "checkpoints", lambda *_: both)
     cluster: Any = Quiet()
-    state = overview._agent(cluster, settings, agent, now=1_000_030.0)
-    assert state.checkpoint_seconds == 30.0
+    state = overview._agent(cluster, settings, agent, 1_000_030.0, embedded=False)
+    assert (state.checkpoint_seconds, state.members) == (30.0, 1)
+    # The embedded broker knows no groups: that nobody is in one would mean that nothing runs.
+    state = overview._agent(cluster, settings, agent, 1_000_030.0, embedded=True)
+    assert state.members is None and overview.Overview([state], [], []).complete

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from kinstream.cli.commands.dead_letters import _since
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.agents.letter import dead_letter
+from kinstream.streams.errors import Reason, SettingsError
+from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action
 from kinstream.streams.topics import partition_of
 from tests.cli.system import EVENTS, LETTERS, System
@@ -38,6 +40,17 @@ def test_the_list_names_every_letter_once(system: System) -> None:
     lines = system.cli("dead-letters", "list", "--reason", "space-paused", "--limit", "3").stdout.splitlines()
     assert len(lines) == 4
     assert system.cli("dead-letters", "list", "--space", "b").stdout.splitlines()[1:] == []
+
+
+def test_a_record_of_another_system_is_of_no_space(system: System) -> None:
+    with (system.folder / "kinstream.toml").open("a") as file:
+        file.write('[sources.orders]\ntopic = "shop.orders"\nkind = "items"\nspace = "shop"\n')
+        file.write('fields = { id = "id", vector = "vector" }\n')
+    refused = Message("shop.orders", 0, 7, 1, b"order-1", b"{}", (), 6)
+    letter = dead_letter(refused, "orders", Reason.BAD_SHAPE, "id: is missing", None, LETTERS)
+    system.log.append(LETTERS, letter.key, letter.value, letter.headers, 0)
+    (line,) = system.cli("dead-letters", "list").stdout.splitlines()[1:]
+    assert "shop.orders/0/7" in line and "order-1" not in line
 
 
 def test_show_gives_the_record_or_its_bytes(system: System) -> None:

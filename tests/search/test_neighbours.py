@@ -49,6 +49,7 @@ class Slow(Memory):
 @contextmanager
 def held(**limits: Any) -> Iterator[tuple[Slow, str]]:
     store = Slow()
+    limits = {"request_seconds": SECONDS, **limits}
     with running({"docs": section()}, create=lambda *_: store, **limits) as made, served(made) as url:
         try:
             yield store, url

@@ -86,6 +86,31 @@ def test_a_secret_that_others_can_read_is_told_once(
     assert told(0o644, "in-a-closed-folder") == []
 
 
+CONNECTIONS = {
+    "./store": False,
+    "http://qdrant:6333": False,
+    "postgresql://reader@db:5432/shop": False,
+    "host=db dbname=shop": False,
+    "https://:KEY@qdrant:6333": True,
+    "postgresql://reader:PASSWORD@db/shop": True,
+    "postgresql://db/shop?user=reader&password=PASSWORD": True,
+    "host=db password = PASSWORD": True,
+}
+
+
+@pytest.mark.parametrize("connection", CONNECTIONS)
+def test_a_connection_is_a_secret_if_it_has_a_password(
+    connection: str, shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = "model = 'it.npz'\nbackend = 'qdrant'\ncollection = 'docs'"
+    text = f"[serve.spaces.docs]\n{space}\nconnection = '{connection}'"
+    (shared / "kinstream.toml").write_text(text)
+    (shared / "kinstream.toml").chmod(0o644)
+    with caplog.at_level(logging.WARNING, "kinstream"):
+        load(shared / "kinstream.toml")
+    assert bool(caplog.records) is CONNECTIONS[connection]
+
+
 def test_settings_without_a_secret_are_for_everybody(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
     (shared / "kinstream.toml").write_text("[topics]\nprefix = 'shop'\n")
     (shared / "kinstream.toml").chmod(0o644)
