@@ -78,7 +78,9 @@ def items(ctx: click.Context, /, file: str | None, space: str, **options: Any) -
 
     if not options["tried"]:
         send(ctx, load, options)
-    elif file is None or not _tried(file, space, given, categories, options):
+    elif file is None:
+        raise SettingsError("--try reads a FILE")
+    elif not _tried(file, space, given, categories, options):
         ctx.exit(1)
 
 

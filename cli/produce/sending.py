@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Number of parts of a value that a table shows; JSON shows all.
 _SHOWN = 8
 
-_SPACE = click.option("--space", required=True, help="Space of the rows.")
+space_option = click.option("--space", required=True, help="Space of the rows.")
 _LOAD = (
     click.option(
         "--block-rows",
@@ -51,14 +51,14 @@ _LOAD = (
         help="Print the summary as one line of JSON, and no progress bar.",
     ),
 )
-_FIELD = click.option(
+field_option = click.option(
     "--field",
     "fields",
     multiple=True,
     metavar="FIELD=COLUMN",
     help="Column of a field, or a path such as clicks[*].item; of names and vectors COL,COL, where * and ? match.",
 )
-_TRY = click.option(
+try_option = click.option(
     "--try",
     "tried",
     is_flag=True,
@@ -68,22 +68,13 @@ _TRY = click.option(
 TRIED: Final = 10
 
 
-def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    def decorate(command: F) -> F:
-        decorated: Any = command
-        for option in reversed(options):
-            decorated = option(decorated)
-        result: F = decorated
-        return result
-
-    return decorate
-
-
-space_option = _all(_SPACE)
-#: Options of every kind of load: pace, progress, identity, summary.
-load_options = _all(*_LOAD)
-field_option = _all(_FIELD)
-try_option = _all(_TRY)
+def load_options(command: F) -> F:
+    """Add the options of every kind of load: pace, progress, identity, summary."""
+    decorated: Any = command
+    for option in reversed(_LOAD):
+        decorated = option(decorated)
+    result: F = decorated
+    return result
 
 
 def names(text: str) -> list[str]:

@@ -110,5 +110,7 @@ def _print(place: str, event: Any) -> None:
     for line in lines:
         name, _, value = line.strip().partition(": ")
         # A load position comes with sending; the rest that is not there is not shown.
-        if name != "load" and value not in ("None", "[]"):
+        if name.endswith("_ms") and value == "-1":
+            click.echo(f"  {name}: that of sending")
+        elif name != "load" and value not in ("None", "[]"):
             click.echo(escaped(line))

@@ -233,7 +233,11 @@ def test_a_file_is_sent_by_the_mapping_of_a_source(embedded: Producer, tmp_path:
             "relations",
             "left,right,similar\na,b,1\nc,c,1\nd,17.0,0\ne,f,0\n",
             [],
-            ["row 1: Relation", "row 2: refused, bad-shape: right (right): 'c' is related to itself"],
+            [
+                "row 1: Relation",
+                "  time_ms: that of sending",
+                "row 2: refused, bad-shape: right (right): 'c' is related to itself",
+            ],
         ),
         (
             "clicks",
@@ -287,6 +291,7 @@ def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None
     [
         ("items", [], SettingsError, "one of the two"),
         ("items", ["a.csv", "--delete", "a"], SettingsError, "one of the two"),
+        ("items", ["--delete", "a", "--try"], SettingsError, "--try reads a FILE"),
         ("items", ["gone.csv"], SourceError, "there is no such file"),
         ("items", ["a.jsonl"], SourceError, "not a file that ends in"),
         ("items", ["a.csv", "--hashed", "brand"], SettingsError, "COLUMN:BUCKETS"),
