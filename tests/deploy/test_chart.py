@@ -638,7 +638,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("sources.web.settings.kind=clicks", "missing property 'topic'"),
         (
             "serve.spaces.shop.learner=opml,newGeneration.agents={serve}",
-            "newGeneration.agents: there is no search",
+            "newGeneration.agents: there is no serve",
         ),
     ],
 )
@@ -765,9 +765,9 @@ def test_prometheus_finds_every_worker() -> None:
         assert service["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
         if name != "blue-kinstream-vectors-watch":
             assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
-    # The monitor sees the other Services as well, and must not ask an agent twice.
+    # The monitor sees the other Service as well, and must not ask an agent twice.
     others = [one for one in of_kind("Service", documents).values() if one is not service]
-    assert len(others) == 2
+    assert len(others) == 1
     assert endpoint["port"] not in [one["name"] for other in others for one in other["spec"]["ports"]]
 
 

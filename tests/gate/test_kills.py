@@ -1,6 +1,6 @@
 """Gateway, gate, learner and broker killed 20 times in all during a live run: every decision once, and the same again.
 
-Users ask the gateway and click, the builder and the learner make models of their clicks, and the gate compares them.
+Users ask the service and click, the builder and the learner make models of their clicks, and the gate compares them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.processes import Process, until
 
 SPACE = "docs"
 TOPICS, LOUD, ITEMS, ASKED = 4, 8, 60, 10
-#: Each kills four: gateway, gate, learner, broker.
+#: Each kills four: service, gate, learner, broker.
 ROUNDS = 5
 TOPIC_OF = np.arange(ITEMS) % TOPICS
 NAMES = tuple(f"doc-{n}" for n in range(ITEMS))
@@ -140,7 +140,7 @@ def test_twenty_kills_change_no_decision(
     with postgres() as server:
         server.fill(SPACE, NAMES, items)
         (tmp_path / "url").write_text(server.url)
-        store = {"store": "pgvector", "collection": SPACE, "distance": "inner-product"}
+        store = {"backend": "pgvector", "collection": SPACE, "distance": "inner-product"}
         system = System(
             tmp_path / "system",
             own_kafka.bootstrap,
@@ -154,8 +154,8 @@ def test_twenty_kills_change_no_decision(
                 "scaler": "unit",
                 "unit": "published",
             },
-            gateway__spaces={SPACE: {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
-            gateway__http_port=port,
+            serve__spaces={SPACE: {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
+            serve__http_port=port,
             gate__docs={
                 "share": 1.0,
                 "every_minutes": 0.0,
@@ -172,7 +172,7 @@ def test_twenty_kills_change_no_decision(
             victims: dict[str, Process] = {
                 "learner": system.start("learner", "worker", "learner", "taste", "--create"),
                 "gate": system.start("gate", "worker", "gate", "--create"),
-                "gateway": system.start("gateway", "gateway"),
+                "serve": system.start("serve", "serve"),
             }
             users = Users(system, port)
             users.start()

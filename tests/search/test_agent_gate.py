@@ -200,23 +200,6 @@ def test_items_that_come_and_go_are_in_both_indexes(shop: Shop) -> None:
     assert found["results"][0]["neighbours"][0]["id"] == "new"
 
 
-def test_no_list_is_drafted_with_a_model_of_an_epoch_before(shop: Shop) -> None:
-    newest = shop.announce(7)
-    shop.until(UNADAPTED, newest)
-    shop.decide(1, UNADAPTED, verdict=Verdict.BEGIN, epoch=8)
-    shop.until(UNADAPTED, None)
-    assert shop.until(UNADAPTED, None, k=256)["candidate"] is None
-
-
-def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(shop: Shop) -> None:
-    shop.decide(8, UNADAPTED, verdict=Verdict.RETIRE, floor=Version(1, 0, 9))
-    lost = shop.announce(9)
-    followed = shop.agent.space("shop").subscription
-    shop.agent.wait(lambda: tuple(followed.serving.name) == lost, "it is loaded")
-    assert version_of(shop.ask()["candidate"]) is None
-    shop.until(UNADAPTED, shop.announce(12))
-
-
 def test_a_decided_model_that_is_missing_leaves_the_space_un_adapted_and_says_so(shop: Shop) -> None:
     shop.announce(9)
     shop.decide(1, Version(1, 0, 4))
@@ -229,20 +212,6 @@ def test_a_decided_model_that_is_missing_leaves_the_space_un_adapted_and_says_so
     shop.learners[gone] = linear(5, 4)
     shop.agent.announced.announce("shop", shop.learners[gone], 4)
     shop.until(gone, Version(1, 0, 9))
-
-
-def test_a_space_without_a_gate_answers_as_before(shop: Shop) -> None:
-    agent = Agent(**SHOP)
-    agent.events.append(items("shop", NAMES, X))
-    agent.service.start()
-    try:
-        agent.wait(lambda: agent.service.ready, "ready")
-        with served(agent) as url:
-            found = httpx.post(f"{url}/search", json={"vectors": Q[:1].tolist(), "query_id": "q"}).json()
-            assert set(found) == {"space", "model", "catalogue", "results"}
-            assert set(found["results"][0]) == {"neighbours", "examined"}
-    finally:
-        agent.service.stop()
 
 
 def test_updates_under_a_gate_are_refused_with_the_fix() -> None:

@@ -137,27 +137,6 @@ def test_a_model_of_another_dimension_than_the_store_does_not_serve(
     assert space["behind"] and space["dimension"] == 5
 
 
-BAD: list[tuple[dict[str, Any], int, str, str | None]] = [
-    ({"vectors": [[1, 2, 3]]}, 422, "wrong-dimension", "vectors[0]"),
-    ({"vectors": {"x": [[1, 2, 3, 4, 5]]}}, 422, "invalid", "vectors"),
-    ({"vectors": [[1] * 5] * 11}, 422, "too-large", "vectors"),
-    ({"vectors": [[1, 2, 3, 4, 1e300]]}, 422, "too-large", "vectors[0][4]"),
-    ({"k": 21}, 422, "too-large", "k"),
-    ({"k": 0}, 422, "invalid", "k"),
-    ({"filter": [1]}, 422, "invalid", "filter"),
-    ({"where": {}}, 422, "invalid", "where"),
-    ({"space": "nowhere"}, 404, "unknown-space", "space"),
-]
-
-
-@pytest.mark.parametrize(("body", "status", "reason", "place"), BAD)
-def test_malformed_requests(
-    client: httpx.Client, body: dict[str, Any], status: int, reason: str, place: str | None
-) -> None:
-    told = search(client, **body)
-    assert (told.status_code, told.json()["reason"], told.json()["place"]) == (status, reason, place)
-
-
 def test_a_store_that_is_away_is_503_with_a_reason_and_not_ready(
     gateway: Gateway, client: httpx.Client, store: Memory
 ) -> None:

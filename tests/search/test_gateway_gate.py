@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -409,34 +408,6 @@ def test_a_vector_of_zeros_and_an_empty_store_give_lists(all_drafted: Gated, sto
     (result,) = all_drafted.search(vectors=[Q[0].tolist()])["results"]
     assert result["neighbours"] == []
     assert all_drafted.shown(result).empty == {Side.SERVING, Side.CANDIDATE}
-
-
-def test_a_space_without_a_gate_is_answered_as_before_byte_for_byte(all_drafted: Gated) -> None:
-    body = {"space": "free", "vectors": [Q[0].tolist()], "k": 2}
-    told = all_drafted.client.post("/search", json=body)
-    scores = X.astype(np.float64) @ Q[0].astype(np.float64)
-    near = [{"id": NAMES[i], "similarity": float(scores[i]), "fields": {}} for i in np.argsort(-scores)[:2]]
-    model = {"learner": "adapter", "generation": 0, "epoch": -1, "step": 0, "digest": "", "adapted": False}
-    wanted = {
-        "space": "free",
-        "model": model,
-        "store": {"kind": "memory", "collection": "items", "version": "7"},
-        "results": [{"neighbours": near}],
-    }
-    similar = told.json()
-    for one, other in zip(similar["results"][0]["neighbours"], near, strict=True):
-        assert one["similarity"] == pytest.approx(other["similarity"], abs=1e-12)
-        other["similarity"] = one["similarity"]
-    assert told.content == json.dumps(wanted, separators=(",", ":")).encode()
-    assert all_drafted.client.post("/search", json={**body, "query_id": "q"}).content == told.content
-    (space,) = [s for s in all_drafted.client.get("/spaces").json()["spaces"] if s["space"] == "free"]
-    assert "gate" not in space
-    learner = bilinear(5, 3)
-    all_drafted.gateway.announced.announce("free", learner, 3)
-    all_drafted.gateway.wait(
-        lambda: all_drafted.client.post("/search", json=body).json()["model"]["step"] == 3,
-        "the newest serves",
-    )
 
 
 def test_a_query_id_has_a_limit(all_drafted: Gated) -> None:

@@ -164,18 +164,18 @@ def test_from_unadapted_to_promoted_and_a_sabotaged_model_never_serves(
     with postgres() as server:
         server.fill("docs", NAMES, ITEMS)
         (tmp_path / "url").write_text(server.url)
-        store = {"store": "pgvector", "collection": "docs", "distance": "inner-product"}
+        store = {"backend": "pgvector", "collection": "docs", "distance": "inner-product"}
         gate = {"share": 1.0, "min_learned": 0, "every_minutes": 0.0, "min_sessions": 30, "per_item": 0}
         gate |= {"burst_minutes": 0, "bought_votes": 0}
         system = systems(
             kafka,
             learners__taste={"kind": "oasis", "from": ["one-pass"]},
-            gateway__spaces={"docs": {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
-            gateway__http_port=port,
+            serve__spaces={"docs": {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
+            serve__http_port=port,
             gate__docs=gate,
         )
         system.start("gate", "worker", "gate", "--create")
-        process = Process(system.command("gateway"), system.folder / "gateway.log", {})
+        process = Process(system.command("serve"), system.folder / "serve.log", {})
         system.processes.append(process)
         site = Site(system, port)
         until(site.ready, "ready")

@@ -1,4 +1,4 @@
-"""`kinstream gateway` as a process: killed, with a store that hangs or is gone, beside a learner that learns."""
+"""`kinstream serve` with a store, as a process: killed, with a store that is gone, beside a learner that learns."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def test_killed_and_without_its_store_it_never_answers_wrong(tmp_path: Path) -> 
         (tmp_path / "url").write_text(server.url)
         (tmp_path / "kinstream.toml").write_text(
             f"""
-            [gateway]
+            [serve]
             http_port = {port}
             store_seconds = 1.0
             [serve.spaces.docs]
             model = "{tmp_path}/taste.npz"
-            store = "pgvector"
+            backend = "pgvector"
             connection_file = "{tmp_path}/url"
             collection = "docs"
             distance = "inner-product"
             """
         )
         program = [sys.executable, "-m", "kinstream.cli.main", "--config", str(tmp_path / "kinstream.toml")]
-        gateway = Gateway(Process([*program, "gateway"], tmp_path / "gateway.log", {}), port)
+        gateway = Gateway(Process([*program, "serve"], tmp_path / "serve.log", {}), port)
         stop, broken = threading.Event(), []
         answers: list[tuple[dict[str, Any], NDArray[Any]]] = []
 
@@ -150,17 +150,17 @@ def test_it_follows_a_learner_that_learns_and_every_answer_is_of_the_model_that_
     with postgres() as server:
         server.fill("docs", NAMES, X)
         (tmp_path / "url").write_text(server.url)
-        own = {"learner": "taste", "store": "pgvector", "collection": "docs", "distance": "inner-product"}
+        own = {"learner": "taste", "backend": "pgvector", "collection": "docs", "distance": "inner-product"}
         system = systems(
             kafka,
             learners__taste={"kind": "oasis", "from": ["one-pass"], "publish": "always"},
-            gateway__spaces={"digits": own | {"connection_file": str(tmp_path / "url")}},
-            gateway__http_port=port,
+            serve__spaces={"digits": own | {"connection_file": str(tmp_path / "url")}},
+            serve__http_port=port,
             checkpoints__keep=1_000,
         )
         system.worker("builder-one-pass", "--create")
         system.start("learner-taste", "worker", "learner", "taste", "--create")
-        process = Process(system.command("gateway"), system.folder / "gateway.log", {})
+        process = Process(system.command("serve"), system.folder / "serve.log", {})
         system.processes.append(process)
         gateway = Gateway(process, port)
         until(gateway.ready, "ready")

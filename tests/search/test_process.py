@@ -1,4 +1,4 @@
-"""`kinstream search` as a process, on a real Kafka, beside a learner that learns."""
+"""`kinstream serve` as a process, on a real Kafka, beside a learner that learns."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ D = 4
 
 
 class Agent:
-    """The query agent of a system, which may be killed and comes back by its supervisor."""
+    """The service of a system, which may be killed and comes back by its supervisor."""
 
     def __init__(self, system: System, port: int, *options: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.process = Process(system.command("search", *options), system.folder / "search.log", {})
+        self.process = Process(system.command("serve", *options), system.folder / "serve.log", {})
         system.processes.append(self.process)
 
     def ready(self) -> bool:
@@ -71,7 +71,7 @@ class Agent:
 def started(make: MakeSystem, kafka: KafkaBroker, **settings: Any) -> tuple[System, Agent]:
     port = free_port()
     search = {"learner": "opml", **settings}
-    system = make(kafka, search__spaces={SPACE: search}, search__http_port=port, checkpoints__keep=1_000)
+    system = make(kafka, serve__spaces={SPACE: search}, serve__http_port=port, checkpoints__keep=1_000)
     for application in ("builder-one-pass", "learner-opml"):
         system.worker(application, "--create")
     return system, Agent(system, port)
@@ -187,7 +187,7 @@ def test_it_reads_what_others_wrote_before_and_stops_when_told(
     systems: MakeSystem,
 ) -> None:
     port = free_port()
-    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=port)
+    system = systems(kafka, serve__spaces={SPACE: {"learner": "opml"}}, serve__http_port=port)
     truth, rng = Truth(), np.random.default_rng(3)
     records = [(SPACE, encode(item_block(rng, truth))) for _ in range(300)]
     system.send([*records, (SPACE, b"no record"), ("other", records[0][1])])
@@ -208,7 +208,7 @@ def test_it_reads_what_others_wrote_before_and_stops_when_told(
     # It only reads: no group of it is known to the brokers.
     with system.cluster() as cluster:
         groups = cluster.admin.list_consumer_groups().result().valid
-    assert not [group.group_id for group in groups if "search" in group.group_id]
+    assert not [group.group_id for group in groups if "serve" in group.group_id]
     assert epoch > 0
 
 
@@ -217,7 +217,7 @@ def test_a_catalogue_is_read_anew_where_its_topic_was_recreated(
     systems: MakeSystem,
 ) -> None:
     port = free_port()
-    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=port)
+    system = systems(kafka, serve__spaces={SPACE: {"learner": "opml"}}, serve__http_port=port)
     agent = Agent(system, port)
     until(agent.ready, "ready")
     kafka.delete_topic(system.topic("events"))
@@ -245,14 +245,14 @@ def test_a_port_that_is_taken_and_a_missing_space_are_told_in_one_line(
     systems: MakeSystem,
 ) -> None:
     system = systems(kafka)
-    status, told = system.run("search", "--unsupervised")
+    status, told = system.run("serve", "--unsupervised")
     assert status != 0 and "name a space" in told and "Traceback" not in told
 
 
 @pytest.mark.long
 def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) -> None:
     port = free_port()
-    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=port)
+    system = systems(kafka, serve__spaces={SPACE: {"learner": "opml"}}, serve__http_port=port)
     agent = Agent(system, port)
     until(agent.ready, "ready")
     served = psutil.Process(agent.process.worker_pid())
@@ -266,7 +266,7 @@ def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) ->
 def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(
     kafka: KafkaBroker, systems: MakeSystem, tmp_path: Path
 ) -> None:
-    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=free_port())
+    system = systems(kafka, serve__spaces={SPACE: {"learner": "opml"}}, serve__http_port=free_port())
     environment = patched(
         tmp_path / "patch",
         """
@@ -282,7 +282,7 @@ def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(
         uvicorn.Server.run = _run
         """,
     )
-    command = system.command("search", "--unsupervised")
+    command = system.command("serve", "--unsupervised")
     process = Process(command, system.folder / "early.log", environment)
     system.processes.append(process)
     assert process.status() == 0 and not process.said("Traceback")

@@ -90,11 +90,11 @@ def test_a_click_is_followed_to_the_models_and_answers_that_it_changed(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="kinstream[otel] is not installed")
-    ports = {"search": free_port(), "gateway": free_port()}
+    ports = {"index": free_port(), "store": free_port()}
     with collecting() as collector, postgres() as server:
         server.fill("items", NAMES, X)
         (tmp_path / "url").write_text(server.url)
-        store = {"store": "pgvector", "connection_file": str(tmp_path / "url"), "collection": "items"}
+        store = {"backend": "pgvector", "connection_file": str(tmp_path / "url"), "collection": "items"}
         system = System(
             tmp_path,
             kafka.bootstrap,
@@ -106,16 +106,16 @@ def test_a_click_is_followed_to_the_models_and_answers_that_it_changed(
                 "unranked_lists": True,
                 "publish": "always",
             },
-            search__http_port=ports["search"],
-            search__spaces={"shop": {"learner": "taste"}},
-            gateway__http_port=ports["gateway"],
-            gateway__spaces={"shop": {"learner": "taste", **store}},
+            serve__http_port=ports["index"],
+            serve__spaces={"shop": {"learner": "taste"}},
         ).create_topics()
         try:
             for name, *agent in (("builder", "clicks"), ("learner", "taste"), ("metrics",)):
                 system.start(name, "worker", name, *agent, "--create")
-            for name in ports:
-                system.start(name, name)
+            system.start("index", "serve")
+            spaces = json.dumps({"shop": {"learner": "taste", **store}})
+            port = f"serve.http_port={ports['store']}"
+            system.start("store", "--set", f"serve.spaces={spaces}", "--set", port, "serve")
             _follow(system, collector, [f"http://127.0.0.1:{port}/search" for port in ports.values()])
         finally:
             system.close()
@@ -168,8 +168,7 @@ def _follow(system: System, collector: Collector, urls: list[str]) -> None:
     for url in urls:
         until(lambda url=url: _step(url) == step, f"{url} serves the newest model")  # type: ignore[misc]
         assert _step(url, _context(12)) == step
-    services = ("kinstream-search", "kinstream-gateway")
-    until(lambda: all(collector.of(service) for service in services), "the answers are there")
+    until(lambda: len(collector.of("kinstream-serve")) == len(urls), "the answers are there")
 
     built = steps("kinstream-builder-clicks", "events")
     learned, counted = steps("kinstream-learner-taste", "constraints"), steps("kinstream-metrics", "outcomes")
@@ -182,7 +181,6 @@ def _follow(system: System, collector: Collector, urls: list[str]) -> None:
     causes = {link.span_id for one in announced().values() for link in one.links}
     assert causes == {one.span_id for one in learned.values()}
     last = announced()[bytes.fromhex(model.span_id)]
-    for service in services:
-        (answer,) = collector.of(service)
+    for answer in collector.of("kinstream-serve"):
         assert (answer.name, answer.parent_span_id.hex()) == ("POST /search", CALLER)
         assert [(one.trace_id, one.span_id) for one in answer.links] == [(last.trace_id, last.span_id)]
