@@ -74,9 +74,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def space(kind: str, where: str, distance: str, **more: Any) -> dict[str, Any]:
     if kind == "pgvector":
-        return section(store=kind, connection=where, collection="docs", distance=distance, **more)
+        return section(backend=kind, connection=where, collection="docs", distance=distance, **more)
     collection = "dot" if distance == "inner-product" else "cosine"
-    return section(store=kind, connection=where, collection=collection, distance=distance, **more)
+    return section(backend=kind, connection=where, collection=collection, distance=distance, **more)
 
 
 def place(kind: str, request: pytest.FixtureRequest) -> str:

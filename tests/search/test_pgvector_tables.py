@@ -264,7 +264,7 @@ def test_requests_that_are_late_leave_the_store_ready_and_others_answered(table:
 
 def test_the_gateway_answers_on_while_the_column_changes_and_rows_have_no_values(table: Table) -> None:
     own = section(
-        store="pgvector", connection=table.url, collection="docs", distance="cosine", columns=["lang"]
+        backend="pgvector", connection=table.url, collection="docs", distance="cosine", columns=["lang"]
     )
     body: dict[str, Any] = {"vectors": X[0].tolist(), "k": 3}
     with running({"docs": own}) as gateway, served(gateway) as base, httpx.Client(base_url=base) as client:
