@@ -212,7 +212,7 @@ class SpaceGate:
             self.fates[Fate.SHOWN] += 1
             weight = self.sessions.show(actors, whole)
         else:
-            weight = 1.0 if whole else self._votes.weigh(voter(actors, one.query))
+            weight = 1.0 if whole else self._votes.weigh(voter(actors, shown.firsts))
         if worth < 1.0 == weight:
             self.shares.add(shown)
         if not clicked:

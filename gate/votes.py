@@ -38,9 +38,9 @@ _DAY_MS: Final = 24 * 3_600_000
 _NAMES: Final = ("users", "sessions", "addresses")
 
 
-def voter(actors: Actors, query: int | None) -> Actors:
-    """Whose vote a clicked list is: its query's if it names nobody, so one who asks the same again has one vote."""
-    return actors if any(actors) else Actors(f"\0{query}", None, None)
+def voter(actors: Actors, firsts: tuple[int, ...]) -> Actors:
+    """Whose vote a clicked list is: if it names nobody, that of its query, which the first items of both sides tell."""
+    return actors if any(actors) else Actors(f"\0{firsts}", None, None)
 
 
 class Votes:

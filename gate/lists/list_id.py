@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kinstream.gate.lists.draft import Draft, Side, credit, team_draft
+from kinstream.gate.lists.draft import SIDES, Draft, Side, credit, team_draft
 from kinstream.gate.lists.varints import read_varint, varint
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.randomised_id import DRAFTED_PREFIX, MARK_BYTES, as_text, bytes_of, salt_of
@@ -119,6 +119,15 @@ class Impression:
     empty: frozenset[Side] = frozenset()
     shared: bool = True
     newest: Version | None = None
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The marks of the first pick of each side: they depend on the two rankings, and not on the coins."""
+        wanted = ((side, Side.BOTH) for side in SIDES)
+        found = (
+            next((m for m, p in zip(self.marks, self.picks, strict=True) if p in ps), -1) for ps in wanted
+        )
+        return tuple(found)
 
     def outcome(self, space: str, clicked: Iterable[str]) -> tuple[float, frozenset[int]]:
         """The credit of the candidate, as `draft.credit`, and the marks of the shown items among the clicked ones."""

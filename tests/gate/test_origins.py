@@ -15,7 +15,8 @@ from kinstream.gate.core import SpaceGate
 from kinstream.gate.limits import Actors
 from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.evidence import Evidence
-from kinstream.gate.values import Options
+from kinstream.gate.lists.list_id import show
+from kinstream.gate.values import List, Options
 from kinstream.gate.votes import FIRST_DAYS, LISTS_PER_VOTE, Growth, Sessions, Votes
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from tests.gate.gates import KEYS, MODEL, back, drafted
@@ -314,14 +315,24 @@ def test_growth_goes_on_as_it_was(days: list[int], cut: int) -> None:
 # ---- sites that name nobody -------------------------------------------------------------------------------------
 
 
+def nameless(number: int, serving: int, challenger: int) -> tuple[str, str, str]:
+    """A list of two rankings that begin with these items, by a coin; and its first item of either side."""
+    rankings = [f"s{serving}", *"abc"], [f"c{challenger}", *"cba"]
+    versions = ((UNADAPTED, rankings[0]), (MODEL, rankings[1]))
+    shown = show(KEYS, "docs", versions, 4, time_ms=0, nonce=number.to_bytes(6))
+    assert set(shown.items[:2]) == {rankings[0][0], rankings[1][0]}
+    return shown.list_id, rankings[0][0], rankings[1][0]
+
+
 def test_lists_that_name_nobody_have_a_vote_for_each_query() -> None:
-    gate = SpaceGate("docs", KEYS, options(bought_votes=0.0))
-    weights = []
-    for n, query in enumerate([1, 2, 1, None, None, 1]):
+    """Whatever the event says of its query: the signed id has the first items of both rankings."""
+    gate, weights = SpaceGate("docs", KEYS, options(bought_votes=0.0)), []
+    for n, (serving, challenger) in enumerate([(1, 1), (1, 2), (1, 1), (2, 1), (1, 1), (1, 1)]):
         before = gate.evidence.votes
-        gate.take(back(drafted(n), CHALLENGER)._replace(query=query), 0)
+        list_id, _, clicked = nameless(n, serving, challenger)
+        gate.take(List(list_id, (clicked,), None, None, None, query=n), 0)
         weights.append(gate.evidence.votes - before)
-    assert weights == pytest.approx([1, 1, 1 / 4, 1, 1 / 4, 1 / 9])
+    assert weights == pytest.approx([1, 1, 1 / 4, 1, 1 / 9, 1 / 16])
     # Where users are not told apart, neither is nobody.
     gate = SpaceGate("docs", KEYS, options(user_votes=0))
     for n in range(5):
@@ -333,8 +344,8 @@ def test_a_site_that_names_nobody_decides_by_its_many_queries() -> None:
     gate, draw = SpaceGate("docs", KEYS, options(burst_minutes=0)), np.random.default_rng(3)
     for n in range(2_000):
         query = int(draw.zipf(1.3)) % 10_000
-        place = CHALLENGER if draw.random() < 0.8 else SERVING
-        gate.take(back(drafted(n), place)._replace(query=query), 0)
+        list_id, lost, won = nameless(n, query, query // 2)
+        gate.take(List(list_id, (won if draw.random() < 0.8 else lost,), None, None), 0)
         if gate.serving != UNADAPTED:
             break
     assert gate.serving == MODEL and n < 700
