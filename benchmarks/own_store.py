@@ -149,7 +149,7 @@ def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
         with psycopg.connect(server.url, autocommit=True) as store:
             store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
             store.execute("analyze docs")
-        place = {"store": "pgvector", "connection": server.url, "collection": "docs", "distance": "cosine"}
+        place = {"backend": "pgvector", "connection": server.url, "collection": "docs", "distance": "cosine"}
         spaces = {name: section(**place) for name in ("drafted", "plain")}
         gateway = Gateway(spaces, gate={"drafted": {"share": 1.0}})
         gateway.service.start()

@@ -1,1 +1,1 @@
-"""The stores that hold a user's own vectors, as the gateway asks them. It knows no model."""
+"""The stores that hold a user's own vectors, as the service asks them. It knows no model."""

@@ -44,7 +44,7 @@ def ends_where_it_says(tmp_path: Path) -> None:
 
         def here(name: str) -> str:
             # The port of the page may be taken on this machine.
-            return page.commands(name).replace(":8089", f":{port}")
+            return page.commands(name).replace(":8088", f":{port}")
 
         def ready() -> bool:
             try:
