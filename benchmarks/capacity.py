@@ -24,7 +24,7 @@ import numpy as np
 
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Builder, Origin
+from kinstream.processors.base.builder import Builder, Origin
 from kinstream.streams.agents.space import SegmentedCore
 from kinstream.streams.checkpoints.state_bytes import State, to_bytes
 from kinstream.streams.checkpoints.store import CheckpointStore

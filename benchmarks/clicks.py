@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.system import series, system
+from kinstream.processors.base.builder import Origin
+from kinstream.processors.base.catalogue import Catalogue
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
-from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.warm_up import warm_up
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.records.codec.codec import decode_event, encode

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.values import ItemBlock, RelationBlock, Table
 

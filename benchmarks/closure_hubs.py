@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.closure import catalogue
 from benchmarks.figures import Figure
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.closure.item_log import SEGMENT
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.records.values import RelationBlock
 
 BLOCK: Final = 4_000

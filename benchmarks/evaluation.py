@@ -21,7 +21,7 @@ from kinstream.evaluation.runner.cells import Runner
 from kinstream.evaluation.runner.store import Store
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Origin
+from kinstream.processors.base.builder import Origin
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import SampleBlock, Table
 

@@ -23,11 +23,11 @@ from benchmarks.bandwidth import LARGE, bandwidth
 from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
+from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.registry import create, has, names
-from kinstream.learners.shared.one_modality import Batch
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.samples.one_pass import OnePass
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.registry import create
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ConstraintBlock

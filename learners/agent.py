@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.announcements import ModelAnnouncer, withholds
-from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.base.learner import Learner, Outcomes
+from kinstream.learners.base.scalers.scaler import PUBLISHED
 from kinstream.learners.held_out.compiling import compile_held_out
 from kinstream.learners.held_out.judge import VERSION, Judge
 from kinstream.learners.memory import space_bytes
 from kinstream.learners.registry import create, create_in
-from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
 from kinstream.learners.warm_up import warm_up
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import FromLists
+from kinstream.processors.base.builder import FromLists
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status

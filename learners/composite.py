@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.events import Numbers, shared
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch, Index, SingleModal
+from kinstream.learners.base.validation import checked_index
 from kinstream.learners.distances import of_embedded
 from kinstream.learners.drift import Drift
-from kinstream.learners.shared.events import Numbers, shared
-from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
-from kinstream.learners.shared.validation import checked_index
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.registry import create
 
 #: Numbers of a square matrix of all features, and of a table of so many rows, that a learner keeps while it learns.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.streams.kinds import Kinds
 
 #: Kind -> "module:class".
@@ -46,7 +46,7 @@ _KINDS: Final = Kinds("learner", "kinstream.learners", _OWN, gone={"portfolio": 
 
 _BASELINES: Final = "kinstream.learners.baselines."
 
-#: Members of a learner; see `kinstream.learners.base.Learner`.
+#: Members of a learner; see `kinstream.learners.base.learner.Learner`.
 _MEMBERS: Final = ("accepts", "algorithm", "distance", "form", "learn", "restore", "state", "transform")
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinstream.learners import registry as learners
-from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Builder, Origin
+from kinstream.processors.base.builder import Builder, Origin
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.extras import importing
 from kinstream.streams.records.foreign.narrowing import narrowed, shift

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner, Outcomes, Rows
+from kinstream.learners.base.learner import Learner, Outcomes, Rows
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 #: Kinds of learners whose changes have this form.

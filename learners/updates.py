@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.learners.base import Outcomes, Rows
+from kinstream.learners.base.learner import Outcomes, Rows
 from kinstream.learners.steps import Step, Stepped, as_stepped, step_of
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ModelUpdate
 

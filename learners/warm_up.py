@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.learners.base.events import compile_events
 from kinstream.learners.registry import create, has
-from kinstream.learners.shared.events import compile_events
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 

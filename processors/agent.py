@@ -10,8 +10,8 @@ from typing import Final, cast
 
 import numpy as np
 
+from kinstream.processors.base.builder import Builder, Growing, Origin
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Builder, Growing, Origin
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows, rows_text
 from kinstream.streams.agents.space import Space, Status

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kinstream.processors.shared.base import Builder
+from kinstream.processors.base.builder import Builder
 from kinstream.streams.kinds import Kinds
 
 #: Kind -> "module:class".
@@ -22,7 +22,7 @@ _OWN: Final = {
 
 _KINDS: Final = Kinds("builder", "kinstream.builders", _OWN)
 
-#: Members of a builder; see `kinstream.processors.shared.base.Builder`.
+#: Members of a builder; see `kinstream.processors.base.builder.Builder`.
 _MEMBERS: Final = ("algorithm", "follows", "emits", "process", "counts", "state", "restore")
 
 

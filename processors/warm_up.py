@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import RULES, Clicks
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.records.values import (
     Click,
     ItemBlock,

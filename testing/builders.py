@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.codec import decode, encode

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.learners.base import Learner, Outcomes, State
+from kinstream.learners.base.learner import Learner, Outcomes, State
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of, singles

@@ -13,7 +13,7 @@ from typing import Final, cast
 import numpy as np
 
 from kinstream.processors.agent import BuilderMachine
-from kinstream.processors.shared.base import Builder, Origin
+from kinstream.processors.base.builder import Builder, Origin
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError

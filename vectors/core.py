@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin
-from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.id_table import Hashes, hashes
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin
+from kinstream.processors.base.catalogue import Catalogue
+from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.vectors import LARGEST
 from kinstream.streams.records.state import State, with_prefix, without_prefix

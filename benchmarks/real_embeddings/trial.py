@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.real_embeddings.corpora import Corpus
 from kinstream.evaluation.queries.measures import answered
 from kinstream.evaluation.queries.split import Split
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import LIST_RULE, ConstraintBlock, ItemBlock

@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits
 
 from kinstream.learners.distances import between
 from kinstream.learners.registry import create, offers
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searches, catalogue, click_blocks
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ClickBlock, ConstraintBlock, ItemBlock

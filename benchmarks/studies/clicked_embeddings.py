@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.blocks import constraint_block
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.distances import between
 from kinstream.learners.registry import create
 from kinstream.streams.compute.blas_threads import one_blas_thread

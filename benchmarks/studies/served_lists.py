@@ -23,8 +23,8 @@ from benchmarks.real_embeddings.corpora import Corpus, made_up
 from benchmarks.real_embeddings.trial import SPACE, Trial, ndcg, trial
 from benchmarks.studies.judged_lists import PEOPLES, SHARE, Found, learner_of, made, quality
 from kinstream.learners.held_out.judge import Judge
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import LIST_RULE, ItemBlock

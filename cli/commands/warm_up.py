@@ -24,8 +24,8 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
     """
     from kinstream.cli.compiling import compile_together
     from kinstream.learners import registry as learners
+    from kinstream.learners.base.one_modality import DTYPES
     from kinstream.learners.held_out.compiling import compile_held_out
-    from kinstream.learners.shared.one_modality import DTYPES
     from kinstream.learners.warm_up import part
     from kinstream.learners.warm_up import warm_up as compile_learner
     from kinstream.processors.registry import names as builders

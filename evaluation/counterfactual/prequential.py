@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from kinstream.evaluation.counterfactual.drafted_log import Event, Maps, Model, Reader, Recorded
 from kinstream.evaluation.counterfactual.estimates import Estimates, estimated
 from kinstream.gate.lists.list_id import Keys
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.query_map import query_map
 from kinstream.replay.log.pipeline import AgentReplay
 from kinstream.search.models.model import Name

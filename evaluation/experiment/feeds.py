@@ -11,7 +11,7 @@ import numpy as np
 
 from kinstream.evaluation.experiment.data import Labels, Tables
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Origin
+from kinstream.processors.base.builder import Origin
 from kinstream.streams.records.values import ConstraintBlock, Kind, SampleBlock, Table
 
 #: Number of constraints to reach by repeated passes, if no number is given.

@@ -12,10 +12,10 @@ import numpy as np
 
 from kinstream.evaluation.experiment.data import Recorded, Rows, of_batch
 from kinstream.learners.agent import LearnerMachine
-from kinstream.learners.base import Learner, Outcomes, State
+from kinstream.learners.base.learner import Learner, Outcomes, State
 from kinstream.processors.agent import BuilderMachine, builder_spec
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Builder, Made, Origin
 from kinstream.processors.samples.labelled import SampleSpace
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Builder, Made, Origin
 from kinstream.producers.labelled.batch import Batch, concatenate
 from kinstream.replay.log.pipeline import AgentReplay, VirtualLog
 from kinstream.streams.agents.machine import Machine, Place

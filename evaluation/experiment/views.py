@@ -10,8 +10,8 @@ import numpy as np
 from kinstream.evaluation.experiment.data import Tables
 from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, TABLES, Contender
 from kinstream.learners import registry as learners
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.several_modalities.fusion import Fusion
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Table, Vectors
 

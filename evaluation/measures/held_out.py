@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import MinMaxScaler, StandardScaler, normalize
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.one_modality import SingleModal
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.models.export import learner_from
 from kinstream.learners.several_modalities.fusion import Fusion
-from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.monitoring.tallies import Tallies
 from kinstream.producers.labelled.batch import Batch
 from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows

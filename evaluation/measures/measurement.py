@@ -26,7 +26,7 @@ from kinstream.evaluation.measures.quality import (
     verification,
 )
 from kinstream.evaluation.measures.ranking import NDCG_ITEMS
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 

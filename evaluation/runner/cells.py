@@ -20,7 +20,7 @@ from kinstream.evaluation.measures.measurement import Measured, of_constraints, 
 from kinstream.evaluation.runner.batch import fitted
 from kinstream.evaluation.runner.prequential import Run, prequential
 from kinstream.learners import registry as learners
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import KinstreamError, SettingsError

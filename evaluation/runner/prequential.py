@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ConstraintBlock, Counts
 

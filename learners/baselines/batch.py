@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.baselines.metric_learn import itml_class, lmnn_class
 from kinstream.learners.baselines.sampling import random_pairs, squared_percentiles
 from kinstream.learners.baselines.whitening import fit_mahalanobis, fit_rca, labelled, vectors
-from kinstream.learners.shared.validation import positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 __all__ = ["fit_itml", "fit_itml_of_pairs", "fit_lmnn", "fit_mahalanobis", "fit_rca"]

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base.events import take
+from kinstream.learners.base.learner import Outcomes, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.scalers.first_vectors import cut, scales_of, within
+from kinstream.learners.base.validation import whole
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.learners.baselines.window import Pairs, Window
-from kinstream.learners.shared.events import take
-from kinstream.learners.shared.first_vectors import cut, scales_of, within
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch, SingleModal
+from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.targets import Targets
 from kinstream.learners.kernels import scores
-from kinstream.learners.shared.one_modality import Batch, SingleModal
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.targets import Targets
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 _NEVER = 2**62
@@ -27,10 +27,10 @@ class Euclidean(SingleModal):
     Parameters
     ----------
     y_similar, y_dissimilar : squared distances whose mean is the threshold of pairs. By default, the 5th and 95th
-        percentile over the warm-up, see `kinstream.learners.shared.targets`; until then the mistake of a pair is
+        percentile over the warm-up, see `kinstream.learners.base.targets`; until then the mistake of a pair is
         undefined.
     dtype : "float64" or "float32", for all calculations.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors before scaler and threshold are frozen.
 
     Raises

@@ -7,12 +7,12 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.baselines.batch import fit_itml_of_pairs
 from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.metric_learn import require
 from kinstream.learners.baselines.window import Pairs
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import positive, whole
 
 #: Sweeps of a fit; the stream waits for them.
 SWEEPS: Final = 100
@@ -30,7 +30,7 @@ class ITML(Refitted):
     gamma : the cost of slack, above 0; infinity allows none.
     max_iter : sweeps of a fit over its pairs, at most. Every fit starts from the Euclidean metric.
     y_similar, y_dissimilar : u and l, squared distances of scaled features; by default, the 5th and 95th percentile
-        over the warm-up, see `kinstream.learners.shared.targets`.
+        over the warm-up, see `kinstream.learners.base.targets`.
     buffer, refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 
     Raises

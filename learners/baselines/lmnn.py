@@ -7,13 +7,13 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.baselines.batch import fit_lmnn
 from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.chunklets import chunklets, of_size
 from kinstream.learners.baselines.metric_learn import require
 from kinstream.learners.baselines.window import Pairs
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import positive, whole
 
 #: Steps of a fit: LMNN gains most in these, and the stream waits for them.
 STEPS: Final = 100

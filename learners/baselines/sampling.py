@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.shared.targets import PERCENTILES
+from kinstream.learners.base.targets import PERCENTILES
 
 #: Up to that many vectors, percentiles are taken over all pairs of them...
 ALL_PAIRS: Final = 150

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
-from kinstream.learners.shared.one_modality import Batch
+from kinstream.learners.base.learner import Outcomes, State
+from kinstream.learners.base.one_modality import Batch
 from kinstream.streams.errors import SettingsError
 
 

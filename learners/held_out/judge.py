@@ -9,7 +9,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.modalities import Modalities, checked_tables
 from kinstream.learners.held_out.account import Account
 from kinstream.learners.held_out.choice import Choice
 from kinstream.learners.held_out.lists import Lists
@@ -17,7 +18,6 @@ from kinstream.learners.held_out.metrics import ByMetric, Metrics, Numbers
 from kinstream.learners.held_out.queue import Waiting
 from kinstream.learners.held_out.sums import Sums
 from kinstream.learners.held_out.unlearned import Features, Scales
-from kinstream.learners.shared.modalities import Modalities, checked_tables
 from kinstream.streams.records.held_out import HeldOut, ShownLists
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.modalities import Modalities
 from kinstream.learners.distances import between
 from kinstream.learners.held_out.unlearned import Features, Scales
 from kinstream.learners.registry import offers
-from kinstream.learners.shared.modalities import Modalities
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.held_out import METRICS
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.events import apart
+from kinstream.learners.base.scalers.scaler import MinMax, ZScore
 from kinstream.learners.kernels.ensembles.unlearned_distances import distances
-from kinstream.learners.shared.events import apart
-from kinstream.learners.shared.scaler import MinMax, ZScore
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 Features = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """Shared by kernels that judge all constraints of an event before they learn any of them.
 
 At the first row of an event with several rows, a kernel measures the others under its present model, and then
-continues: learning does not depend on it. `kinstream.learners.shared.events` writes the verdicts afterwards.
+continues: learning does not depend on it. `kinstream.learners.base.events` writes the verdicts afterwards.
 
 The rows of an event share vectors: in a list of results the query and the clicked item. A difference that the row
 before also has is mapped once, and several differences are mapped in one pass over the matrix, which takes most of the
@@ -215,7 +215,7 @@ def measure(
     ----------
     M : (d, d) the map transposed; or, if `quadratic`, the matrix of the squared distance.
     X : (n, d) vectors, of M's type.
-    index, usable : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable : see `kinstream.learners.base.one_modality.Batch`.
     scale : see `differences`.
     sums : becomes, for each triplet, the sum of the two squared distances of its margin; empty for none.
     """

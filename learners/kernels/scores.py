@@ -61,7 +61,7 @@ def constraints(
     ----------
     T : (d, d) the map transposed, or (0, 0) for the identity.
     X : (n, d) vectors, of T's type.
-    index, usable, signs, group : see `kinstream.learners.shared.one_modality.Batch`. The two rows of a triplet are
+    index, usable, signs, group : see `kinstream.learners.base.one_modality.Batch`. The two rows of a triplet are
         reported as one constraint in its first row.
     threshold : squared distance above which a similar pair is a mistake, and up to which a dissimilar one is.
     first : row to begin with.

@@ -29,7 +29,8 @@ def tally(
 
     Parameters
     ----------
-    mistake, utilised, clipped, rejected, degenerate, ignored, split, loss : see `kinstream.learners.base.Outcomes`.
+    mistake, utilised, clipped, rejected, degenerate, ignored, split, loss : of
+        `kinstream.learners.base.learner.Outcomes`.
     chosen : (m,) the constraints to count, or without entries: all.
     summed : (m,) filled in: seen, and the loss is a number.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
-from kinstream.learners.shared.events import Numbers
+from kinstream.learners.base.events import Numbers
+from kinstream.learners.base.learner import State
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
 Vectors = NDArray[np.float32]

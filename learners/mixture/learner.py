@@ -9,7 +9,10 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.events import Numbers, take
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import SingleModal
+from kinstream.learners.base.validation import whole
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.composite import Composite
 from kinstream.learners.distances import spread
@@ -20,9 +23,6 @@ from kinstream.learners.mixture.views import OneScale, View
 from kinstream.learners.mixture.weights import weights
 from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
-from kinstream.learners.shared.events import Numbers, take
-from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.state import with_prefix, without_prefix

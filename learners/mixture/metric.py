@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Rows
+from kinstream.learners.base.learner import Rows
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.learners.mixture.joint_map import joined, shortest
 from kinstream.learners.mixture.views import View
-from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Vector = NDArray[np.float64]

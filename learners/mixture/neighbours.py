@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.distances import between
 from kinstream.learners.kernels.chains import BYTES
 from kinstream.learners.kernels.ensembles import neighbours

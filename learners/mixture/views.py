@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
+from kinstream.learners.base.scalers.adaptive_scaler import LEAST
+from kinstream.learners.base.scalers.scaler import WARM_UP, ZScore
 from kinstream.learners.kernels.ensembles import views
-from kinstream.learners.shared.adaptive_scaler import LEAST
-from kinstream.learners.shared.scaler import WARM_UP, ZScore
 
 Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.one_modality import SingleModal
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.composite import Composite
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.several_modalities.fusion import Fusion
-from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError, SettingsError
 

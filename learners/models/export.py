@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.base import Learner
+from kinstream.learners.base.bilinear import Bilinear
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.one_modality import SingleModal
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.composite import Composite
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
-from kinstream.learners.shared.bilinear import Bilinear
-from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.agents.space import core_state, restore_space
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes
 from kinstream.streams.errors import CheckpointError, SettingsError

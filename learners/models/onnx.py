@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.one_modality import SingleModal
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.kernels.ensembles.oahu import DEAD
 from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.models.columns import best_columns
@@ -15,8 +17,6 @@ from kinstream.learners.models.onnx_graph import Graph, Value
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.several_modalities.fusion import Fusion
-from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.errors import CheckpointError, SettingsError
 
 #: Name of the output, and prefix of the inputs.

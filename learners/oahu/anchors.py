@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
-from kinstream.learners.shared.one_modality import Index
+from kinstream.learners.base.learner import State
+from kinstream.learners.base.one_modality import Index
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.validation import one_of
 from kinstream.learners.kernels.ensembles.oahu import DEAD
 from kinstream.learners.oahu.mini_batches import Found
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import Rule
-from kinstream.learners.shared.validation import one_of
 from kinstream.streams import extras
 from kinstream.streams.errors import PackageMissing
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.learners.kernels.ensembles import oahu
 from kinstream.learners.kernels.equal_vectors import first_equal
 from kinstream.learners.kernels.spans import spans
@@ -42,7 +42,7 @@ def learn(
     ----------
     network, alpha : changed in place.
     X : (n, d) inputs of the network's type.
-    index, usable : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable : see `kinstream.learners.base.one_modality.Batch`.
     given : (m,) the un-learned metrics' part of the fused score.
     bound : at least the network's largest entry, negative for unknown.
     outcomes : filled in.

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.kernels.ensembles import oahu
 from kinstream.learners.kernels.equal_vectors import first_equal
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.spans import spans
 from kinstream.learners.oahu.anchors import Lift
 from kinstream.learners.oahu.step_rule import Rule
-from kinstream.learners.shared.one_modality import Batch
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

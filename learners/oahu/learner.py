@@ -8,7 +8,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.events import write
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch, Index, SingleModal
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP, followed
+from kinstream.learners.base.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.learners.distances import of_embedded
 from kinstream.learners.oahu import autograd, chunks, votes
 from kinstream.learners.oahu.anchors import ANCHORS, MEASURED, Lift, anchored, margins
@@ -17,10 +21,6 @@ from kinstream.learners.oahu.events import Look, measuring
 from kinstream.learners.oahu.mini_batches import Batches, Machine, NumpyMachine
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import HEDGES, Rule
-from kinstream.learners.shared.events import write
-from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP, followed
-from kinstream.learners.shared.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import without_prefix
@@ -93,7 +93,7 @@ class OAHU(SingleModal):
     device : "cpu", or "cuda" with path "torch". Results of a GPU differ from those of a processor in the last bits.
     seed : of the first weights.
     dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that scales are measured on.
     unit : "length" or "published": whether scalers follow the features, or freeze; the step has no unit.
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.base.learner import UNDEFINED, Outcomes, State
 from kinstream.learners.kernels.ensembles import oahu
 from kinstream.learners.kernels.equal_vectors import first_equal
 from kinstream.learners.oahu.events import Look

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.kernels.ensembles.oahu import DEAD, row
 from kinstream.streams.compute.blas_threads import one_blas_thread
 

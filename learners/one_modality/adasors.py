@@ -7,12 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
+from kinstream.learners.base.scalers.adaptive_scaler import rescaled
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.validation import positive
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.learners.one_modality.sors import SORS
-from kinstream.learners.shared.adaptive_scaler import rescaled
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.validation import positive
 
 
 class AdaSORS(SORS):

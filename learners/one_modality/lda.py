@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch, SingleModal
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP, followed
+from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import lda
-from kinstream.learners.shared.one_modality import Batch, SingleModal
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP, followed
-from kinstream.learners.shared.validation import positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
@@ -59,9 +59,9 @@ class LDA(SingleModal):
     subspace : largest number of directions in which S and B are kept. With more features, these are the principal
         directions of the first 2 `subspace` distinct vectors.
     dtype : "float64" or "float32", of the map and of all distances. S and B are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that scales are measured on.
-    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.adaptive_scaler`): the map is
+    unit : "length" has a scaler that follows them (`kinstream.learners.base.scalers.adaptive_scaler`): the map is
         carried over, and the sums begin anew. "published" freezes it after its warm-up. Without a scaler there is no
         difference, for there is no step.
 

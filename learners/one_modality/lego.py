@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows
+from kinstream.learners.base.learner import Outcomes, Rows
+from kinstream.learners.base.linear_map import LinearMap
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.pairs import PairLearner
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.targets import Targets
+from kinstream.learners.base.validation import one_of, positive_or_none
 from kinstream.learners.kernels.one_modality import lego, lego_blocks
-from kinstream.learners.shared.linear_map import LinearMap
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.pairs import PairLearner
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.targets import Targets
-from kinstream.learners.shared.validation import one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 LOSSES: Final = ("hinge", "squared")
@@ -163,11 +163,11 @@ class LEGO(LogDetMap):
     targets : "own" gives all similar pairs the target y_S and all dissimilar ones y_D; "block" takes the targets of
         the constraint blocks.
     y_similar, y_dissimilar : y_S and y_D, squared distances after scaling. By default the 5th and 95th percentile over
-        the warm-up, see `kinstream.learners.shared.targets`.
+        the warm-up, see `kinstream.learners.base.targets`.
     dtype : "float64" or "float32", for the map and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that the scale, and targets that are not given, are computed from.
-    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
 

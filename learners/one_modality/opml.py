@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.events import write
+from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.linear_map import LinearMap
+from kinstream.learners.base.one_modality import Batch, Index
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.validation import one_of, positive_or_none, whole
 from kinstream.learners.kernels.one_modality import opml, opml_blocks
-from kinstream.learners.shared.events import write
-from kinstream.learners.shared.linear_map import LinearMap
-from kinstream.learners.shared.one_modality import Batch, Index
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.validation import one_of, positive_or_none, whole
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.records.values import PREFIX_RULE, ConstraintBlock, Kind
 
@@ -46,9 +46,9 @@ class OPML(LinearMap):
         - "normalise" divides by the largest norm of a vector so far and requires gamma < 1/4, the published condition;
           distances and losses are then in that unit.
     dtype : "float64" or "float32", for the map and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that the scale is computed from.
-    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.bilinear import Bilinear
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.scalers.adaptive_scaler import rescaled
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.validation import not_negative, one_of, positive_or_none
 from kinstream.learners.kernels.one_modality import sors
-from kinstream.learners.shared.adaptive_scaler import rescaled
-from kinstream.learners.shared.bilinear import Bilinear
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 PENALTIES: Final = ("off-diagonal", "all")
@@ -38,9 +38,9 @@ class SORS(Bilinear):
         1e-3.
     penalty : "off-diagonal", or "all" for a threshold of the diagonal as well.
     dtype : "float64" or "float32", for W and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that the scale is computed from.
-    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 
     Raises
     ------

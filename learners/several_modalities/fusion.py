@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Learner, Outcomes, Rows, State
-from kinstream.learners.kernels.several_modalities import fusion
-from kinstream.learners.shared.events import Events, shared
-from kinstream.learners.shared.modalities import (
+from kinstream.learners.base.events import Events, shared
+from kinstream.learners.base.learner import UNDEFINED, Learner, Outcomes, Rows, State
+from kinstream.learners.base.modalities import (
     Modalities,
     checked_columns,
     checked_index,
@@ -21,9 +20,10 @@ from kinstream.learners.shared.modalities import (
     named,
     stacked,
 )
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.several_modalities import Features, MultiModal
-from kinstream.learners.shared.validation import WIDTH, one_of, whole
+from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.several_modalities import Features, MultiModal
+from kinstream.learners.base.validation import WIDTH, one_of, whole
+from kinstream.learners.kernels.several_modalities import fusion
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
@@ -44,7 +44,7 @@ class Fusion:
       modality.
 
     The mistake of a triplet is that of the fused measure before the update. With "uniform" that is whether the metrics'
-    margins (`kinstream.learners.base.Outcomes`) add up to at most 0, even if some metrics reject their step; it is
+    margins (`kinstream.learners.base.learner.Outcomes`) add up to at most 0, even if some reject their step; it is
     undefined if one of them could not measure the triplet. With "best" it is the mistake of the modality that was best
     before. A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is utilised when a
     metric changed; its loss is the mean of the metrics' losses.

@@ -8,12 +8,12 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.several_modalities import MultiModal
+from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.kernels.several_modalities import lomdml
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.several_modalities import MultiModal
-from kinstream.learners.shared.validation import one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
@@ -60,9 +60,9 @@ class LOMDML(MultiModal):
         near sqrt(d_i) also regularises.
     dtype : "float64" or "float32", for the maps and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.shared.scaler`. The paper scales every feature to [0, 1], which is "minmax".
+        `kinstream.learners.base.scalers.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors that scales are measured on, and for "pca".
-    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.
 
     Raises
     ------

@@ -9,14 +9,14 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.several_modalities import Features
+from kinstream.learners.base.validation import not_negative, positive, whole
 from kinstream.learners.kernels.several_modalities import nystroem
 from kinstream.learners.several_modalities.omdml import OMDML
 from kinstream.learners.several_modalities.omks import mean_distance
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.several_modalities import Features
-from kinstream.learners.shared.validation import not_negative, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 #: Eigenvalues of a kernel matrix up to this share of the largest count as zero.
@@ -50,11 +50,11 @@ class OMDLLR(OMDML):
         among theirs.
     beta, margin, dtype : as of `OMDML`.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.shared.scaler`.
+        `kinstream.learners.base.scalers.scaler`.
     warm_up : landmarks, and distinct vectors that scales are measured on. Until then constraints are scored by
         Euclidean distance and not learned. When a modality leaves its scale, landmarks and matrices stay as they are in
         scaled features.
-    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.
 
     Raises
     ------

@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.events import write
+from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.several_modalities import Features, MultiModal
+from kinstream.learners.base.validation import a_list, one_of, positive, whole
 from kinstream.learners.kernels.several_modalities import omks
-from kinstream.learners.shared.events import write
-from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import LENGTH, WARM_UP
-from kinstream.learners.shared.several_modalities import Features, MultiModal
-from kinstream.learners.shared.validation import a_list, one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 
@@ -56,10 +56,10 @@ class OMKS(MultiModal):
     aggressiveness : C, the largest tau, above 0; 1 where it is left out, or 0.1 in the published unit.
     dtype : "float64" or "float32", of the support set; sums are float64.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.shared.scaler`.
+        `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors that scales and the bandwidth are measured on. When a modality leaves its scale, the
         support set is emptied: what it holds has no meaning in another one.
-    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
+    unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.
 
     Raises
     ------

@@ -8,6 +8,12 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, FromLists, Made, Origin, State
+from kinstream.processors.base.catalogue import Catalogue
+from kinstream.processors.base.draws import fractions, raw_draws
+from kinstream.processors.base.packing import Packing, References
+from kinstream.processors.base.validation import flag, number, whole
+from kinstream.processors.base.watermark import Watermark
 from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks import kernels as kernels
 from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
@@ -27,12 +33,6 @@ from kinstream.processors.clicks.lists import (
 )
 from kinstream.processors.clicks.output_blocks import Found, Shown, packed
 from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, FromLists, Made, Origin, State
-from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.draws import fractions, raw_draws
-from kinstream.processors.shared.packing import Packing, References
-from kinstream.processors.shared.validation import flag, number, whole
-from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -132,7 +132,7 @@ class Clicks:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.processors.clicks.clicks import Clicks
     >>> from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
     >>> builder = Clicks(["click-skip-above"])

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.recent_keys import Memory
 from kinstream.processors.clicks import kernels as kernels
 from kinstream.processors.clicks.keys import Keys
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.clicks.rules import CLICKED, Reading
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.recent_keys import Memory
 
 RULE: Final = "co-click"
 #: Number of last clicked items for a query that a session remembers.

@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.recent_keys import Memory
+from kinstream.processors.base.watermark import Watermark
 from kinstream.processors.clicks import kernels as kernels
 from kinstream.processors.clicks.keys import Keys, list_keys
 from kinstream.processors.clicks.lists import Fault, Flags, Lists, named, split_rows
 from kinstream.processors.clicks.randomised_pairs import uppers
 from kinstream.processors.clicks.rules import Preferences
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.recent_keys import Memory
-from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason
 
 #: Corrections of the position bias, in the order of their numbers.

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.id_table import Hashes
+from kinstream.processors.base.recent_keys import Parts
 from kinstream.processors.clicks.lists import Flags, Numbers, Times
-from kinstream.processors.shared.id_table import Hashes
-from kinstream.processors.shared.recent_keys import Parts
 from kinstream.streams.compute.compiled import compiled
 
 Fates = NDArray[np.int8]

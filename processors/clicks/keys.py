@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.processors.clicks.kernels import join
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
-from kinstream.processors.shared.id_table import Hashes, hashes
 from kinstream.streams.records.randomised_id import one_spelling
 
 #: Prefixes that distinguish a user from a session of the same name, and a vector from an item.

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import Origin
-from kinstream.processors.shared.id_table import Hashes, hashes
+from kinstream.processors.base.builder import Origin
+from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.catalogue import Catalogue
+from kinstream.processors.base.packing import Packing, References, row_bytes
 from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
-from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.packing import Packing, References, row_bytes
 from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
 from kinstream.streams.records.values import (
     LIST_RULE,

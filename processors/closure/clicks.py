@@ -9,6 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import Origin, State
+from kinstream.processors.base.catalogue import Reference
+from kinstream.processors.base.id_table import Hashes
+from kinstream.processors.base.watermark import Watermark
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
 from kinstream.processors.clicks.filters import AGAIN, BOT, LATE, TAKEN, Gate
@@ -24,10 +28,6 @@ from kinstream.processors.clicks.lists import (
     split_rows,
 )
 from kinstream.processors.clicks.rules import CLICKED, read_clicks
-from kinstream.processors.shared.base import Origin, State
-from kinstream.processors.shared.catalogue import Reference
-from kinstream.processors.shared.id_table import Hashes
-from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock
 

@@ -9,6 +9,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.base.catalogue import Catalogue
+from kinstream.processors.base.id_table import hashes
+from kinstream.processors.base.packing import Packing, References
+from kinstream.processors.base.validation import flag, one_of, whole
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import seed_log
 from kinstream.processors.closure.arrays import Options
@@ -17,11 +22,6 @@ from kinstream.processors.closure.graph import ClosureGraph
 from kinstream.processors.closure.labels import Labels
 from kinstream.processors.closure.paths import Explanation, explain
 from kinstream.processors.closure.seeding import Batch, Seeding, short
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
-from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.id_table import hashes
-from kinstream.processors.shared.packing import Packing, References
-from kinstream.processors.shared.validation import flag, one_of, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -115,7 +115,7 @@ class Closure:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.processors.closure.closure import Closure
     >>> from kinstream.streams.records.values import ItemBlock, Relation, Table
     >>> builder = Closure(emit="pairs")

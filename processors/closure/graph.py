@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import State
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import claims as closure_claims
 from kinstream.processors.closure import components
 from kinstream.processors.closure.arrays import Graph, Options, Outbox, Rows, Votes
-from kinstream.processors.shared.base import State
 from kinstream.streams.compute.whole_number_map import fill_map, number_map
 
 #: Initial room for constraints; an outbox that grew beyond the second number is freed.

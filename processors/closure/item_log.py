@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.id_table import Hashes, IdTable, Numbers
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.id_table import Hashes, IdTable, Numbers
 
 #: Items per segment.
 SEGMENT: Final = 8192

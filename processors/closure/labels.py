@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from kinstream.processors.base.builder import State
 from kinstream.processors.closure import seed_log
 from kinstream.processors.closure.paths import seed_text
 from kinstream.processors.closure.seeding import Batch, Seeding, grouped, short
-from kinstream.processors.shared.base import State
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import SampleBlock
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import State
+from kinstream.processors.base.builder import State
 
 #: Entries per segment.
 SEGMENT: Final = 8192

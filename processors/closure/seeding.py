@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.draws import event_key
+from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import seed_log
 from kinstream.processors.closure.arrays import Rows
@@ -17,8 +19,6 @@ from kinstream.processors.closure.graph import ClosureGraph
 from kinstream.processors.closure.item_log import ItemLog
 from kinstream.processors.closure.paths import chain_text, seed_text
 from kinstream.processors.closure.seed_log import SeedLog
-from kinstream.processors.shared.draws import event_key
-from kinstream.processors.shared.id_table import Hashes, hashes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, RelationBlock, SampleBlock
 

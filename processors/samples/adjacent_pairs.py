@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.base.packing import References
+from kinstream.processors.base.validation import whole
 from kinstream.processors.samples.counters import Fates
 from kinstream.processors.samples.labelled import SampleSpace
 from kinstream.processors.samples.targets import Targets
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
-from kinstream.processors.shared.packing import References
-from kinstream.processors.shared.validation import whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -68,7 +68,7 @@ class AdjacentPairs:
     --------
     >>> import numpy as np
     >>> from kinstream.processors.samples.adjacent_pairs import AdjacentPairs
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.streams.records.values import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)

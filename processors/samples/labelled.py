@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.packing import Packing
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.packing import Packing
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Kind, SampleBlock, Table
 

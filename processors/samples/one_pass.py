@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.base.draws import below, block_draws
+from kinstream.processors.base.packing import References
+from kinstream.processors.base.validation import one_of, whole
 from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
-from kinstream.processors.shared.draws import below, block_draws
-from kinstream.processors.shared.packing import References
-from kinstream.processors.shared.validation import one_of, whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import (
     PREFIX_RULE,
@@ -66,7 +66,7 @@ class OnePass:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.processors.samples.one_pass import OnePass
     >>> from kinstream.streams.records.values import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)

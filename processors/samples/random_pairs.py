@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.base.draws import fractions, sample_draws
+from kinstream.processors.base.validation import number, one_of, whole
 from kinstream.processors.samples.counters import Fates
 from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANY, FOUND, OTHERS, OWN
 from kinstream.processors.samples.targets import Targets
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
-from kinstream.processors.shared.draws import fractions, sample_draws
-from kinstream.processors.shared.validation import number, one_of, whole
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
@@ -86,7 +86,7 @@ class RandomPairs:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.processors.samples.random_pairs import RandomPairs
     >>> from kinstream.streams.records.values import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.base.draws import sample_draws
+from kinstream.processors.base.validation import one_of, whole
 from kinstream.processors.samples.counters import Fates
 from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
-from kinstream.processors.shared.draws import sample_draws
-from kinstream.processors.shared.validation import one_of, whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
@@ -63,7 +63,7 @@ class RandomTriplets:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.base.builder import Origin
     >>> from kinstream.processors.samples.random_triplets import RandomTriplets
     >>> from kinstream.streams.records.values import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)

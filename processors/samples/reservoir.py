@@ -10,6 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.id_table import Hashes, hashes
+from kinstream.processors.base.packing import References
 from kinstream.processors.samples.reservoir_kernels import (
     ANCHORS,
     NEWEST,
@@ -22,9 +25,6 @@ from kinstream.processors.samples.reservoir_kernels import (
     walk,
     weigh,
 )
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.id_table import Hashes, hashes
-from kinstream.processors.shared.packing import References
 from kinstream.streams.records.values import Table, Vectors
 
 _LEAST_CLASSES: Final = 16
@@ -86,7 +86,7 @@ class Reservoir:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.draws import sample_draws
+    >>> from kinstream.processors.base.draws import sample_draws
     >>> from kinstream.processors.samples.reservoir_kernels import ANY
     >>> from kinstream.streams.records.values import Table
     >>> reservoir = Reservoir(rows=2, max_classes=10)

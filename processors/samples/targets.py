@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.draws import below_each, sample_draws
+from kinstream.processors.base.packing import References
+from kinstream.processors.base.validation import number, one_of, whole
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANY, FOUND
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.draws import below_each, sample_draws
-from kinstream.processors.shared.packing import References
-from kinstream.processors.shared.validation import number, one_of, whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import Table

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from kinstream.learners import registry
-from kinstream.learners.base import Learner
-from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.search.index.create import create
 from kinstream.search.index.exact import First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.items import Modalities, Slots, features

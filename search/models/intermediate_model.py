@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.search.models.model import UNLEARNED, Features, Model, Name, Rows
 
 Matrix = NDArray[np.floating[Any]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.export import learner_of
 from kinstream.search.models.model import Model
 from kinstream.search.models.staleness import Failure

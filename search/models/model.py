@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.streams.records.values import ModelVersion
 
 Rows = NDArray[np.floating[Any]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.bilinear import Bilinear
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.query_map import query_map
-from kinstream.learners.shared.bilinear import Bilinear
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.follower import ModelFollower
 from kinstream.search.models.loader import Loader

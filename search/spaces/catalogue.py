@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kinstream.processors.agent import BuilderMachine
-from kinstream.processors.shared.base import Made, Origin, State
+from kinstream.processors.base.builder import Made, Origin, State
 from kinstream.streams.agents.machine import Place, RecordsMissed
 from kinstream.streams.agents.space import Status
 from kinstream.streams.errors import BadRecord, KinstreamError, Reason

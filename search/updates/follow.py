@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.search.models.intermediate_model import SteppedModel
 from kinstream.search.models.model import Model, Name
 from kinstream.search.spaces.searcher import Searcher

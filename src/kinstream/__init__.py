@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kinstream.learners.adapter.learner import Adapter as Adapter
+    from kinstream.learners.base.triplet_rule import TripletRule as TripletRule
     from kinstream.learners.baselines.euclidean import Euclidean as Euclidean
     from kinstream.learners.baselines.itml import ITML as ITML
     from kinstream.learners.baselines.lmnn import LMNN as LMNN
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from kinstream.learners.several_modalities.omdl_lr import OMDLLR as OMDLLR
     from kinstream.learners.several_modalities.omdml import OMDML as OMDML
     from kinstream.learners.several_modalities.omks import OMKS as OMKS
-    from kinstream.learners.shared.triplet_rule import TripletRule as TripletRule
     from kinstream.learners.sklearn import MetricLearner as MetricLearner
     from kinstream.producers.labelled.load import BlockSettings as BlockSettings
     from kinstream.producers.labelled.load import LabelledLoad as LabelledLoad
@@ -99,7 +99,7 @@ _MODULES: Final = {
     "SOMLTG": "learners.one_modality.soml_tg",
     "SORS": "learners.one_modality.sors",
     "Softmax": "learners.one_modality.softmax",
-    "TripletRule": "learners.shared.triplet_rule",
+    "TripletRule": "learners.base.triplet_rule",
 }
 
 

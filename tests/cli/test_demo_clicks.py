@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from kinstream.cli.demo.summary import chained_pair
 from kinstream.cli.main import cli
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.closure.closure import Closure
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.records.values import ItemBlock, Relation, Table
 from tests.cli.test_demo import ROOT, ended, of_folder
 

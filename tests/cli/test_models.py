@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from safetensors import safe_open
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.export import encode, export, learner_from, linear_map
 from kinstream.learners.registry import create
 from kinstream.streams.errors import CheckpointError, SettingsError

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from kinstream.processors.base.builder import Segmented
 from kinstream.processors.clicks.counts import FATES
-from kinstream.processors.shared.base import Segmented
 from kinstream.streams.agents.letter import DETAIL, REFUSED, ROWS
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.checkpoints.state_bytes import to_bytes

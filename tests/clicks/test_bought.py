@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.adapter.learner import Adapter
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
 
 HOUR = 3_600_000

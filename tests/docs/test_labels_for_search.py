@@ -11,7 +11,7 @@ import pytest
 
 from kinstream.learners.registry import create
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Origin
+from kinstream.processors.base.builder import Origin
 from kinstream.producers.sources.mapping import mapper
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings, load

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kinstream.cli.main import cli
 from kinstream.learners.registry import create
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.errors import KinstreamError, SettingsError
 from kinstream.streams.records.codec.codec import decode_event

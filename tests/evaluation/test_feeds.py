@@ -7,7 +7,7 @@ import pytest
 
 from kinstream.evaluation.experiment.feeds import ENOUGH, SPACE, Built
 from kinstream.processors import registry as builders
-from kinstream.processors.shared.base import Origin
+from kinstream.processors.base.builder import Origin
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import SampleBlock, Table
 from tests.evaluation.plans import blobs

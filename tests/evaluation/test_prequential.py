@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinstream.evaluation.experiment.feeds import Built
 from kinstream.evaluation.runner.prequential import Curve, prequential
 from kinstream.learners import registry
-from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.replay.log.pipeline import state_digest
 from kinstream.streams.records.values import ConstraintBlock, Counts, Table
 from tests.evaluation.plans import blobs

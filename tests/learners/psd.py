@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
-from kinstream.learners.shared.pairs import PairLearner
+from kinstream.learners.base.learner import Outcomes, State
+from kinstream.learners.base.pairs import PairLearner
 
 DIMENSIONS = (1, 2, 3, 17, 64)
 

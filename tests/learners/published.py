@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kinstream.learners import registry
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.scalers.scaler import PUBLISHED
 from kinstream.learners.one_modality import (
     adasors,
     itml_online,
@@ -21,7 +22,6 @@ from kinstream.learners.one_modality import (
     sors,
 )
 from kinstream.learners.several_modalities import fusion, lomdml, omdl_lr, omdml, omks
-from kinstream.learners.shared.scaler import PUBLISHED
 
 
 def create(kind: str, **settings: Any) -> Learner:

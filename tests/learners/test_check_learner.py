@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
-from kinstream.learners.shared.triplet_rule import TripletRule
+from kinstream.learners.base.learner import Outcomes, State
+from kinstream.learners.base.triplet_rule import TripletRule
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing import check_learner, triplet_blocks

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from kinstream.learners import kernels
-from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.base.events import Events, ends_of, shared
+from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.learners.kernels.spans import spans
-from kinstream.learners.shared.events import Events, ends_of, shared
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.export import origin
 from kinstream.learners.models.onnx import encode_onnx

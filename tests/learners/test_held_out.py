@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.agent import count
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.learners.held_out.choice import Choice
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create, is_baseline, own_names

@@ -15,8 +15,8 @@ from kinstream.learners.held_out.evidence import Evidence
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.held_out.sums import KEEP, KEEP_LISTS
 from kinstream.learners.registry import create
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.codec.codec import decode_constraints, encode

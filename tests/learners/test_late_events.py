@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from kinstream.testing.learner_events import LEARNED, alone, borders

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import lda

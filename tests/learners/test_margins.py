@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.base import Outcomes
-from kinstream.learners.pairs_of_triplets import merged
+from kinstream.learners.base.learner import Outcomes
+from kinstream.learners.base.pairs_of_triplets import merged
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks

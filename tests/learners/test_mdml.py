@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.kernels.one_modality import mdml
 from kinstream.learners.one_modality.mdml import DIVERGENCES, LOSSES

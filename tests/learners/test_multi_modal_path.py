@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.cli.main import cli
 from kinstream.learners.agent import learner_spec
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.models.export import encode, export, learner_from
 from kinstream.learners.several_modalities.omdml import OMDML
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.files.selection import Selection

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from kinstream.learners import registry
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
+from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.registry import has, names
 from kinstream.learners.several_modalities import fusion
 from kinstream.learners.several_modalities.fusion import HOWS
-from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks

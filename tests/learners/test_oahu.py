@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.kernels.ensembles.oahu import bounds, hedge
 from kinstream.learners.oahu.anchors import MEASURED
 from kinstream.learners.oahu.learner import OAHU

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.shared.several_modalities import LEAST_WEIGHT
+from kinstream.learners.base.several_modalities import LEAST_WEIGHT
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind, Table

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kinstream.learners.base.scalers.scaler import PUBLISHED
 from kinstream.learners.models.export import export
 from kinstream.learners.registry import create, names
 from kinstream.learners.several_modalities.omks import mean_distance
-from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ModelVersion

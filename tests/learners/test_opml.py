@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, prefix_blocks, singles, triplet_blocks

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.streams.records.values import Counts
 
 

@@ -14,15 +14,15 @@ from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.blocks import constraint_block
+from kinstream.learners.base.scalers.adaptive_scaler import Following
+from kinstream.learners.base.scalers.first_vectors import scales_of, tempered, within
+from kinstream.learners.base.scalers.scaler import MinMax, Scaler, ZScore
+from kinstream.learners.base.targets import Targets
 from kinstream.learners.drift import Drift
 from kinstream.learners.kernels.ensembles.windows import is_even
 from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.mixture.views import OneScale
 from kinstream.learners.registry import create
-from kinstream.learners.shared.adaptive_scaler import Following
-from kinstream.learners.shared.first_vectors import scales_of, tempered, within
-from kinstream.learners.shared.scaler import MinMax, Scaler, ZScore
-from kinstream.learners.shared.targets import Targets
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.testing.learners import digest
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.learners.registry import create, own_names
 from kinstream.streams.errors import SettingsError
 from tests.docs.pages import ROOT

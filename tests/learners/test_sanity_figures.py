@@ -21,7 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from benchmarks.papers.shared.feeds import DrawnPairs, DrawnTriplets
 from kinstream.evaluation.experiment.feeds import Built, Feed
 from kinstream.learners import registry
-from kinstream.learners.base import Learner
+from kinstream.learners.base.learner import Learner
 from kinstream.streams.records.values import DEFAULT_MODALITY
 from tests.learners.test_paper import load
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.one_modality.softmax import BATCH, FALLS, LATE, Softmax
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock

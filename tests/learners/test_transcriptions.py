@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners import registry
-from kinstream.learners.base import Learner, Outcomes
-from kinstream.learners.shared.targets import Targets
+from kinstream.learners.base.learner import Learner, Outcomes
+from kinstream.learners.base.targets import Targets
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import block, rows_of, singles
 from tests.learners import published

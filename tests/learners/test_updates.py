@@ -12,7 +12,7 @@ import pytest
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.steps import KINDS
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES
 from kinstream.search.updates.replica import At, MapReplica
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.agents.spec import AgentSpec

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
+from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.baselines.chunklets import chunklets, of_size
 from kinstream.learners.baselines.window import Window
-from kinstream.learners.shared.one_modality import Batch
 from kinstream.streams.errors import SettingsError
 
 D = 2

@@ -23,7 +23,7 @@ from tests.support.machine_code import take_machine_code
 THEIRS = "raise RuntimeError(f'{__name__} of the user was imported')\n"
 TYPED = """
 from kinstream import OPML, ModelFollower, __version__
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base.learner import Outcomes
 from kinstream.streams.records.values import ConstraintBlock
 
 

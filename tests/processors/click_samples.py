@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Made, Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Made, Origin
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,

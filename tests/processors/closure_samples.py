@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from kinstream.processors.base.builder import Made, Origin
 from kinstream.processors.closure.closure import Closure
-from kinstream.processors.shared.base import Made, Origin
 from kinstream.streams.records.values import (
     ConstraintBlock,
     ItemBlock,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.registry import create
 from kinstream.processors.samples.adjacent_pairs import FATES, RULE, AdjacentPairs
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table

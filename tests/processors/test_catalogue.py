@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors.shared import catalogue as module
-from kinstream.processors.shared.catalogue import Catalogue
-from kinstream.processors.shared.id_table import hashes
+from kinstream.processors.base import catalogue as module
+from kinstream.processors.base.catalogue import Catalogue
+from kinstream.processors.base.id_table import hashes
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import ItemBlock, Table

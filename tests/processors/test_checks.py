@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kinstream.processors.base import catalogue
+from kinstream.processors.base.builder import Heir, Segmented
 from kinstream.processors.closure import item_log, seed_log
 from kinstream.processors.registry import create
-from kinstream.processors.shared import catalogue
-from kinstream.processors.shared.base import Heir, Segmented
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, SampleBlock

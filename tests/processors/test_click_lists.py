@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.values import LIST_RULE, ConstraintBlock, Kind

@@ -12,8 +12,8 @@ import pytest
 
 from kinstream.gate.lists.list_id import Shown
 from kinstream.gate.lists.randomised import randomise, read
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.randomised_id import DrawKind

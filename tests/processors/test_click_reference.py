@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Made, Origin
 from kinstream.processors.clicks.clicks import EVICTED, RULES, Clicks
 from kinstream.processors.clicks.counts import FATES
-from kinstream.processors.shared.base import Made, Origin
 from kinstream.streams.records.values import Click, Kind, LoadPosition
 from tests.processors.bounds import clicks
 from tests.processors.click_reference import Found, Reference

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kinstream.processors.base.builder import Builder, Origin, Segmented
 from kinstream.processors.clicks.clicks import EVICTED, Clicks
 from kinstream.processors.clicks.counts import FATES
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Builder, Origin, Segmented
 from kinstream.streams.agents.refusals import rows_text
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError

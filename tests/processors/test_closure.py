@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Builder, Origin, Segmented
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Builder, Origin, Segmented
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemClick, LoadPosition, Relation

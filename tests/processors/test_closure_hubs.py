@@ -7,9 +7,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure.closure import Closure
-from kinstream.processors.shared.base import Origin
 from tests.processors.bounds import closure
 from tests.processors.closure_samples import (
     Said,

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinstream.processors.base.builder import Origin, State
 from kinstream.processors.closure import item_log, seed_log
 from kinstream.processors.closure.closure import Closure
-from kinstream.processors.shared.base import Origin, State
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, Event, ItemClick

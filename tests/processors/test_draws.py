@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from kinstream.processors.shared.draws import event_key, raw_draws
+from kinstream.processors.base.draws import event_key, raw_draws
 from kinstream.streams.records.values import SampleBlock, Table
 
 BLOCK = SampleBlock("space", (Table("x", np.zeros((1, 1), np.float32)),), np.zeros(1, np.int64), 0)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Made, Origin
+from kinstream.processors.base.packing import Packing, row_bytes
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Made, Origin
-from kinstream.processors.shared.packing import Packing, row_bytes
 from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.values import Click, ConstraintBlock, Kind, Table
 from tests.processors import closure_samples as toys

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors.shared.id_table import HashIndex, IdTable, hashes
+from kinstream.processors.base.id_table import HashIndex, IdTable, hashes
 
 NAMES = st.integers(0, 40).map(str)
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "find"]), st.lists(NAMES, max_size=30)))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Origin, State
+from kinstream.processors.base.id_table import hashes
 from kinstream.processors.closure import item_log
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.closure.item_log import ItemLog
 from kinstream.processors.closure.seed_log import SeedLog
-from kinstream.processors.shared.base import Origin, State
-from kinstream.processors.shared.id_table import hashes
 from tests.processors.closure_samples import items, tell
 
 

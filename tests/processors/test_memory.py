@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.shared.base import Growing, Origin
+from kinstream.processors.base.builder import Growing, Origin
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.space import Space
 from kinstream.streams.records.codec.codec import encode

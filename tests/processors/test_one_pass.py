@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.registry import create, names
 from kinstream.processors.samples.one_pass import RULE, OnePass
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import encode

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
+from kinstream.processors.base.builder import Origin
+from kinstream.processors.base.draws import sample_draws
 from kinstream.processors.registry import create
 from kinstream.processors.samples.random_pairs import FATES, RULE, RandomPairs
-from kinstream.processors.shared.base import Origin
-from kinstream.processors.shared.draws import sample_draws
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from kinstream.processors.base.builder import Origin
+from kinstream.processors.base.draws import sample_draws
 from kinstream.processors.registry import create
 from kinstream.processors.samples.random_triplets import FATES, RULE, RandomTriplets
-from kinstream.processors.shared.base import Origin
-from kinstream.processors.shared.draws import sample_draws
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, SampleBlock
 from kinstream.testing.builders import digest

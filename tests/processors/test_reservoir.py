@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
+from kinstream.processors.base.draws import below, below_each, sample_draws
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import (
     ANCHOR,
@@ -27,7 +28,6 @@ from kinstream.processors.samples.reservoir_kernels import (
     OTHERS,
     OWN,
 )
-from kinstream.processors.shared.draws import below, below_each, sample_draws
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.values import Table
 from tests.processors.reservoir_reference import PlainReservoir

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kinstream.processors.base.draws import below, sample_draws
 from kinstream.processors.registry import create
 from kinstream.processors.samples.targets import EVERY, FIRST, ITEMS, PER_SAMPLE, Targets
-from kinstream.processors.shared.draws import below, sample_draws
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Table

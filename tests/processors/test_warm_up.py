@@ -8,9 +8,9 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from kinstream.processors import warm_up
+from kinstream.processors.base.builder import Builder, Origin
 from kinstream.processors.clicks.clicks import RULES
 from kinstream.processors.registry import create
-from kinstream.processors.shared.base import Builder, Origin
 from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import SampleBlock
 from tests.support.join_events import events

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.replay.log.agents import open_learner
 from kinstream.replay.log.comparison import (
     Agreement,

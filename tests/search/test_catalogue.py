@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.shared.id_table import hashes
+from kinstream.processors.base.id_table import hashes
 from kinstream.search.index.items import Items, features, side_by_side, sizes_of
 from kinstream.search.spaces.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
 from kinstream.search.spaces.feed import EventsFeed

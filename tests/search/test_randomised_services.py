@@ -15,8 +15,8 @@ from kinstream.gate.exposure.lists import ListKind, served
 from kinstream.gate.lists import list_id as drafted
 from kinstream.gate.lists import randomised
 from kinstream.gate.lists.list_id import Keys, mark_of
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
 from tests.gate.gates import KEYS

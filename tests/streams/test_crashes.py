@@ -11,7 +11,7 @@ import pytest
 from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import MetricsMachine, metrics_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.shared import catalogue
+from kinstream.processors.base import catalogue
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.settings import Settings
 from tests.support.crashes import deduplicated, disturbed, letters

@@ -11,7 +11,7 @@ import pytest
 
 import kinstream.processors.agent
 from kinstream.learners.agent import learner_spec
-from kinstream.processors.shared.id_table import hashes
+from kinstream.processors.base.id_table import hashes
 from kinstream.streams.agents.letter import MAX_HEADER_BYTES, MAX_VALUE_BYTES, dead_letter
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.agents.space import restore_space

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Origin
+from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Origin
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_vectors, encode
 from kinstream.streams.records.values import Action, Control, LoadPosition, Record, Table

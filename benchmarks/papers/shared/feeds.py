@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kinstream.evaluation.experiment.data import Labels, Tables
 from kinstream.evaluation.experiment.feeds import SPACE
 from kinstream.learners.baselines.sampling import squared_percentiles
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.closure.closure import Closure
-from kinstream.processors.shared.base import Origin
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, RelationBlock, Table
 

@@ -24,8 +24,8 @@ from kinstream.gate.core import SpaceGate
 from kinstream.gate.lists.list_id import Keys, show
 from kinstream.gate.values import List, Options
 from kinstream.learners.registry import create
+from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
-from kinstream.processors.shared.base import Origin
 from kinstream.producers.simulated.searchers import Searches, catalogue, click_blocks
 from kinstream.producers.simulated.settings import START_MS
 from kinstream.streams.records.gate import UNADAPTED, Version

@@ -331,7 +331,7 @@ def triplets(
     by_alpha : whether a model's gradient is weighted with its alpha, and not with 1 / (L + 1).
     share, given : the fused score is share sum_l alpha_l (D_l(x, x+) - D_l(x, x-)) + given, (b,) by triplet.
     index : (b, 3) of the n vectors of `ahead`.
-    usable : see `kinstream.learners.shared.one_modality.Batch`.
+    usable : see `kinstream.learners.base.one_modality.Batch`.
     limit : an entry below it is safely a number of the type.
     bound : at least the network's largest entry.
     report : outcome arrays.

@@ -275,7 +275,7 @@ def pairs(
     ----------
     model, count : changed in place; points of the basis.
     X : (n, d) vectors, of the basis's type.
-    index, usable, signs, targets, thresholds, group : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable, signs, targets, thresholds, group : see `kinstream.learners.base.one_modality.Batch`.
     squared : every pair is learned; otherwise only those on the wrong side of their target.
     limit : an entry of G below this, in magnitude, is safely finite.
     report : outcome arrays of length m.

@@ -52,7 +52,7 @@ def collect(
 
     Parameters
     ----------
-    X, index, signs, group : see `kinstream.learners.shared.one_modality.Batch`; pairs.
+    X, index, signs, group : see `kinstream.learners.base.one_modality.Batch`; pairs.
     good : (m,) pairs to take.
     first : where to begin.
     pending : (2, g, d) differences of similar and of dissimilar pairs that wait; changed in place.

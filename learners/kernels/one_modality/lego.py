@@ -228,7 +228,7 @@ def pairs(
     ----------
     T : (d, d) the map transposed; changed in place.
     X : (n, d) vectors, of T's type.
-    index, usable, signs, targets, thresholds, group : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable, signs, targets, thresholds, group : see `kinstream.learners.base.one_modality.Batch`.
     rule, eta, kappa : EXACT or CAPPED, step size, and the share of the cap (read by CAPPED only).
     squared : every pair is learned; otherwise only those on the wrong side of their target.
     limit, bound : see `_commit`, before the first pair; a negative bound is unknown.

@@ -138,7 +138,7 @@ def pairs(
     E, e : (d, d) unit eigenvectors in rows and (d,) eigenvalues; changed in place.
     counters : (3,) threshold, pairs seen and updates made; changed in place.
     X : (n, d) vectors, of E's type.
-    index, usable, signs, group : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable, signs, group : see `kinstream.learners.base.one_modality.Batch`.
     eta, rho : step size and strength of the shrinkage.
     loss_kind, divergence, soft, guard : see the constants, and `kinstream.learners.one_modality.mdml.MDML`.
     space : from `kinstream.learners.kernels.matrices.rank_one.work`.

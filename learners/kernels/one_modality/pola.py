@@ -34,7 +34,7 @@ def pairs(
     A : (d, d) the matrix; changed in place.
     b : the threshold.
     X : (n, d) vectors, of A's type.
-    index, usable, signs, group : see `kinstream.learners.shared.one_modality.Batch`.
+    index, usable, signs, group : see `kinstream.learners.base.one_modality.Batch`.
     cap : largest step size.
     limit : see `kinstream.learners.kernels.matrices.psd_matrix.add`.
     space : from `kinstream.learners.kernels.matrices.eigenpair.work`.

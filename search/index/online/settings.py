@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
+from kinstream.learners.base.validation import not_negative, one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 
 #: Settings of earlier versions, which chose another way to find stale bits.

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Rows, State
-from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.base.learner import Rows, State
+from kinstream.learners.base.one_modality import SingleModal
 from kinstream.streams.errors import SettingsError
 
 

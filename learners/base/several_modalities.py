@@ -11,13 +11,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.kernels.several_modalities.modalities import weigh
-from kinstream.learners.shared import scaler as scalers
-from kinstream.learners.shared.adaptive_scaler import Following
-from kinstream.learners.shared.events import Events, Numbers, apart, shared, take, watched, write_hinges
-from kinstream.learners.shared.first_vectors import Buffer
-from kinstream.learners.shared.modalities import (
+from kinstream.learners.base.events import Events, Numbers, apart, shared, take, watched, write_hinges
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.modalities import (
     Modalities,
     checked_columns,
     checked_index,
@@ -25,9 +21,13 @@ from kinstream.learners.shared.modalities import (
     named,
     stacked,
 )
-from kinstream.learners.shared.one_modality import DTYPES, Batch, Index
-from kinstream.learners.shared.scaler import Scaler
-from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
+from kinstream.learners.base.one_modality import DTYPES, Batch, Index
+from kinstream.learners.base.scalers import scaler as scalers
+from kinstream.learners.base.scalers.adaptive_scaler import Following
+from kinstream.learners.base.scalers.first_vectors import Buffer
+from kinstream.learners.base.scalers.scaler import Scaler
+from kinstream.learners.base.validation import not_negative, one_of, positive, whole
+from kinstream.learners.kernels.several_modalities.modalities import weigh
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind
@@ -54,8 +54,8 @@ class MultiModal(ABC):
     beta : factor of a weight for a mistake, in (0, 1).
     margin : of the fused score, at least 0; a triplet is learned if its score is not right by this margin.
     dtype : type of the model and of all calculations with it.
-    scaler, warm_up : for each modality, see `kinstream.learners.shared.scaler`.
-    unit : of each modality, see `kinstream.learners.shared.one_modality.SingleModal`.
+    scaler, warm_up : for each modality, see `kinstream.learners.base.scalers.scaler`.
+    unit : of each modality, see `kinstream.learners.base.one_modality.SingleModal`.
     """
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
@@ -434,7 +434,7 @@ class MultiModal(ABC):
     def _watched(
         self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes
     ) -> tuple[int, Outcomes | None]:
-        """`_watch` by events, see `kinstream.learners.shared.events.watched`."""
+        """`_watch` by events, see `kinstream.learners.base.events.watched`."""
 
         def watch(learner: MultiModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(parts, index[rows], found)

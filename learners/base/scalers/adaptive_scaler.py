@@ -24,12 +24,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base.learner import State
+from kinstream.learners.base.scalers.first_vectors import FEW, scales_of, temper, within
+from kinstream.learners.base.scalers.scaler import Features, Rows, Scaler
+from kinstream.learners.base.validation import whole
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
-from kinstream.learners.shared.first_vectors import FEW, scales_of, temper, within
-from kinstream.learners.shared.scaler import Features, Rows, Scaler
-from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.arrays import plain
 
 #: A deviation counts as at least this share of the range: so features that rarely vary are not amplified.

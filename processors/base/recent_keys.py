@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.id_table import Hashes
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.id_table import Hashes
 from kinstream.streams.compute.compiled import compiled
 
 Times = NDArray[np.int64]

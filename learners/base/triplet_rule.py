@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.shared.one_modality import Batch, SingleModal
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch, SingleModal
+from kinstream.learners.base.scalers.scaler import WARM_UP
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 
@@ -29,7 +29,7 @@ class TripletRule(SingleModal):
 
     Parameters
     ----------
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes
@@ -39,7 +39,7 @@ class TripletRule(SingleModal):
     Notes
     -----
     Rows are learned one by one in Python, about ten thousand a second with few features. A learner that needs more
-    derives from `kinstream.learners.shared.one_modality.SingleModal` and compiles its loop.
+    derives from `kinstream.learners.base.one_modality.SingleModal` and compiles its loop.
 
     Examples
     --------

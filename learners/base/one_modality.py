@@ -9,14 +9,10 @@ from typing import ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.pairs_of_triplets import merged, pairs_of_triplets
-from kinstream.learners.shared import scaler as scalers
-from kinstream.learners.shared.adaptive_scaler import Following
-from kinstream.learners.shared.events import (
+from kinstream.learners.base.events import (
     Batch as Batch,
 )
-from kinstream.learners.shared.events import (
+from kinstream.learners.base.events import (
     Events,
     Numbers,
     apart,
@@ -26,12 +22,16 @@ from kinstream.learners.shared.events import (
     weighted,
     write_hinges,
 )
-from kinstream.learners.shared.scaler import Scaler
-from kinstream.learners.shared.targets import Targets
-from kinstream.learners.shared.validation import (
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.pairs_of_triplets import merged, pairs_of_triplets
+from kinstream.learners.base.scalers import scaler as scalers
+from kinstream.learners.base.scalers.adaptive_scaler import Following
+from kinstream.learners.base.scalers.scaler import Scaler
+from kinstream.learners.base.targets import Targets
+from kinstream.learners.base.validation import (
     Index as Index,
 )
-from kinstream.learners.shared.validation import (
+from kinstream.learners.base.validation import (
     checked_index,
     checked_signs,
     one_of,
@@ -56,10 +56,10 @@ class SingleModal(ABC):
     Parameters
     ----------
     dtype : type of the model and of all calculations with it.
-    scaler, warm_up : see `kinstream.learners.shared.scaler`.
+    scaler, warm_up : see `kinstream.learners.base.scalers.scaler`.
     unit : "length" makes the mean squared length of scaled vectors 1, and the scaler follow the features, see
-        `kinstream.learners.shared.adaptive_scaler`. "published" uses the scaler alone, frozen after its warm-up, and
-        the step sizes of the papers. A learner adopts the unit of a state that it restores.
+        `kinstream.learners.base.scalers.adaptive_scaler`. "published" uses the scaler alone, frozen after its warm-up,
+        and the step sizes of the papers. A learner adopts the unit of a state that it restores.
 
     Attributes
     ----------
@@ -458,7 +458,7 @@ class SingleModal(ABC):
         events: Numbers | None,
         outcomes: Outcomes,
     ) -> tuple[int, Outcomes | None]:
-        """`_watch` by events, see `kinstream.learners.shared.events.watched`."""
+        """`_watch` by events, see `kinstream.learners.base.events.watched`."""
 
         def watch(learner: SingleModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(vectors, index[rows], signs[rows], found)

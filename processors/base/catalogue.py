@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.shared.base import State
-from kinstream.processors.shared.id_table import Hashes, HashIndex, hashes
+from kinstream.processors.base.builder import State
+from kinstream.processors.base.id_table import Hashes, HashIndex, hashes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Event, ItemBlock, SampleBlock, Table, Vectors
 
@@ -78,8 +78,8 @@ class Catalogue:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.processors.shared.catalogue import Catalogue
-    >>> from kinstream.processors.shared.id_table import hashes
+    >>> from kinstream.processors.base.catalogue import Catalogue
+    >>> from kinstream.processors.base.id_table import hashes
     >>> from kinstream.streams.records.values import ItemBlock, Table
     >>> catalogue = Catalogue()
     >>> vectors = np.eye(2, 3, dtype=np.float32)

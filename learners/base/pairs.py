@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes
-from kinstream.learners.shared.events import write
-from kinstream.learners.shared.one_modality import Batch, SingleModal
+from kinstream.learners.base.events import write
+from kinstream.learners.base.learner import Outcomes
+from kinstream.learners.base.one_modality import Batch, SingleModal
 from kinstream.streams.records.values import Kind
 
 

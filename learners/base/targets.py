@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
-from kinstream.learners.shared.first_vectors import Buffer
-from kinstream.learners.shared.validation import one_of, positive, whole
+from kinstream.learners.base.learner import State
+from kinstream.learners.base.scalers.first_vectors import Buffer
+from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 
 SOURCES: Final = ("own", "block")

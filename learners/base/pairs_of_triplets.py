@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes
+from kinstream.learners.base.learner import UNDEFINED, Outcomes
 
 
 def pairs_of_triplets(index: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int8]]:

@@ -1,0 +1,1 @@
+"""Scales of features, from the first vectors and as they change."""
