@@ -189,10 +189,10 @@ LONG: Final = (
     "tests/producers/test_produce_command.py::test_a_load_killed_again_and_again_counts_every_row_once",
     "tests/replay/test_kafka.py::test_two_builders_each_followed_by_a_learner_of_its_own",
     "tests/search/test_follower_kafka.py",
-    "tests/search/test_gateway_process.py",
-    "tests/search/test_gateway_stores.py",
+    "tests/search/test_store_process.py",
+    "tests/search/test_stores.py",
     # Requests made up from the schema, to a store; those to our own index stay.
-    "tests/search/test_gateway_openapi.py",
+    "tests/search/test_store_openapi.py",
     "tests/gate/test_interleaving.py::test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_after_every_impression",
     "tests/gate/test_interleaving.py::test_the_interval_holds_at_all_looks_together",
     "tests/faults/test_poison.py::test_every_bad_constraint_block_becomes_a_dead_letter_and_its_chain_goes_on",

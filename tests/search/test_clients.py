@@ -1,4 +1,4 @@
-"""Clients with tokens, their limits, and the log of their requests, by the gateway and the query agent over HTTP."""
+"""Clients with tokens, their limits, and the log of their requests, over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway and the query agent randomise lists of the model that serves, with a gate and without one."""
+"""Both backends randomise lists of the model that serves, with a gate and without one."""
 
 from __future__ import annotations
 

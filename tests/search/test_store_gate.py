@@ -1,4 +1,4 @@
-"""The gateway obeys the gate: who serves, which queries get a drafted list, and what a client sees of it."""
+"""A space with a store obeys the gate: who serves, which queries get a drafted list, and what a client sees of it."""
 
 from __future__ import annotations
 

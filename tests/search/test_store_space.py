@@ -1,4 +1,4 @@
-"""The gateway over HTTP: what it answers, under which model, what it refuses and how."""
+"""A space with a store over HTTP: what it answers, under which model, what it refuses and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway, a gate and users on a real Kafka: a better model is promoted by clicks, a sabotaged one is not."""
+"""A service, a gate and users on a real Kafka: a better model is promoted by clicks, a sabotaged one is not."""
 
 from __future__ import annotations
 

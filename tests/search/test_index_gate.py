@@ -1,4 +1,4 @@
-"""The query agent obeys the gate: which model's index answers, and the lists that two indexes draft."""
+"""A space with our own index obeys the gate: which model's index answers, and the lists that two indexes draft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of the gateway, its secrets, and the filters of stores that speak SQL."""
+"""The settings of the service, its secrets, and the filters of stores that speak SQL."""
 
 from __future__ import annotations
 
