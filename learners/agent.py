@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.announcements import ModelAnnouncer, withholds
 from kinstream.learners.base.learner import Learner, Outcomes
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.learners.held_out.compiling import compile_held_out
 from kinstream.learners.held_out.judge import VERSION, Judge
 from kinstream.learners.memory import space_bytes

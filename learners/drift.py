@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import LEAST
 from kinstream.learners.base.events import Numbers
+from kinstream.learners.base.first_vectors import temper
 from kinstream.learners.base.learner import Rows, State
-from kinstream.learners.base.scalers.adaptive_scaler import LEAST
-from kinstream.learners.base.scalers.first_vectors import temper
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
 from kinstream.streams.compute.arrays import plain
@@ -33,7 +33,7 @@ class Drift:
     """Compares windows of distinct vectors with an earlier one.
 
     A first window gives every feature a mean and a deviation, at least a sixth of its range, by its vectors within
-    reach of one another (`kinstream.learners.base.scalers.first_vectors`). From then on values are
+    reach of one another (`kinstream.learners.base.first_vectors`). From then on values are
     cut at two deviations, so that a few outliers decide nothing. The second window gives the moments to compare with:
     m_j, the mean of the squares of a feature, in deviations from the mean. Another window with moments n_j differs when
 

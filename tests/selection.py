@@ -108,7 +108,6 @@ LONG: Final = (
     "tests/learners/test_sklearn.py::test_pieces_of_whole_blocks_end_in_the_bits_of_one_call",
     "tests/learners/test_soml.py",
     "tests/evaluation/test_importance.py",
-    "tests/evaluation/test_prequential.py::test_a_delayed_label_is_predicted_by_the_model_without_it",
     "tests/evaluation/test_run.py::test_a_cell_that_was_written_in_part_is_run_again",
     "tests/evaluation/test_run.py::test_more_of_an_experiment_takes_over_what_is_finished",
     "tests/evaluation/test_run.py::test_nothing_of_another_question_is_taken_over",

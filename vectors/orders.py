@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.base.bilinear import Bilinear
 from kinstream.learners.base.learner import Learner
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.models.query_map import SCALERS
 from kinstream.search.models.loader import rebuilt
 from kinstream.streams.agents.space import core_state

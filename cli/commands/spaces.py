@@ -183,7 +183,7 @@ def declaration(
     SettingsError : none or both of the ways to give the dimension, a modality that cannot be read, or an unknown
         scaler.
     """
-    from kinstream.learners.base.scalers.scaler import NAMES
+    from kinstream.learners.base.scaler import NAMES
     from kinstream.producers.files.text import fault_of
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.records.checks import MAX_DIMENSION

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.bilinear import Bilinear
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import PUBLISHED, WARM_UP, UnitLength
+from kinstream.learners.base.scaler import PUBLISHED, WARM_UP, UnitLength
 from kinstream.learners.base.validation import not_negative, one_of, positive, whole
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.kernels import lists as kernels
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.streams.compute.blas_threads import one_blas_thread

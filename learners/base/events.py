@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.first_vectors import Buffer
 from kinstream.learners.base.learner import UNDEFINED, Outcomes
 from kinstream.learners.base.learner import Rows as Vectors
-from kinstream.learners.base.scalers.first_vectors import Buffer
-from kinstream.learners.base.scalers.scaler import Scaler
+from kinstream.learners.base.scaler import Scaler
 from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
 from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason

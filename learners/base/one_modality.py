@@ -9,6 +9,8 @@ from typing import ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base import scaler as scalers
+from kinstream.learners.base.adaptive_scaler import Following
 from kinstream.learners.base.events import (
     Batch as Batch,
 )
@@ -24,9 +26,7 @@ from kinstream.learners.base.events import (
 )
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.pairs_of_triplets import merged, pairs_of_triplets
-from kinstream.learners.base.scalers import scaler as scalers
-from kinstream.learners.base.scalers.adaptive_scaler import Following
-from kinstream.learners.base.scalers.scaler import Scaler
+from kinstream.learners.base.scaler import Scaler
 from kinstream.learners.base.targets import Targets
 from kinstream.learners.base.validation import (
     Index as Index,
@@ -56,9 +56,9 @@ class SingleModal(ABC):
     Parameters
     ----------
     dtype : type of the model and of all calculations with it.
-    scaler, warm_up : see `kinstream.learners.base.scalers.scaler`.
+    scaler, warm_up : see `kinstream.learners.base.scaler`.
     unit : "length" makes the mean squared length of scaled vectors 1, and the scaler follow the features, see
-        `kinstream.learners.base.scalers.adaptive_scaler`. "published" uses the scaler alone, frozen after its warm-up,
+        `kinstream.learners.base.adaptive_scaler`. "published" uses the scaler alone, frozen after its warm-up,
         and the step sizes of the papers. A learner adopts the unit of a state that it restores.
 
     Attributes

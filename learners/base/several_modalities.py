@@ -11,7 +11,10 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base import scaler as scalers
+from kinstream.learners.base.adaptive_scaler import Following
 from kinstream.learners.base.events import Events, Numbers, apart, shared, take, watched, write_hinges
+from kinstream.learners.base.first_vectors import Buffer
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.modalities import (
     Modalities,
@@ -22,10 +25,7 @@ from kinstream.learners.base.modalities import (
     stacked,
 )
 from kinstream.learners.base.one_modality import DTYPES, Batch, Index
-from kinstream.learners.base.scalers import scaler as scalers
-from kinstream.learners.base.scalers.adaptive_scaler import Following
-from kinstream.learners.base.scalers.first_vectors import Buffer
-from kinstream.learners.base.scalers.scaler import Scaler
+from kinstream.learners.base.scaler import Scaler
 from kinstream.learners.base.validation import not_negative, one_of, positive, whole
 from kinstream.learners.kernels.several_modalities.modalities import weigh
 from kinstream.streams.errors import BadRecord, Reason
@@ -54,7 +54,7 @@ class MultiModal(ABC):
     beta : factor of a weight for a mistake, in (0, 1).
     margin : of the fused score, at least 0; a triplet is learned if its score is not right by this margin.
     dtype : type of the model and of all calculations with it.
-    scaler, warm_up : for each modality, see `kinstream.learners.base.scalers.scaler`.
+    scaler, warm_up : for each modality, see `kinstream.learners.base.scaler`.
     unit : of each modality, see `kinstream.learners.base.one_modality.SingleModal`.
     """
 

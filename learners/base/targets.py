@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.first_vectors import Buffer
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.first_vectors import Buffer
 from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 

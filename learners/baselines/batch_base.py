@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base.events import take
+from kinstream.learners.base.first_vectors import cut, scales_of, within
 from kinstream.learners.base.learner import Outcomes, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.first_vectors import cut, scales_of, within
 from kinstream.learners.base.validation import whole
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.baselines.sampling import squared_percentiles

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.learners.base.targets import Targets
 from kinstream.learners.kernels import scores
 from kinstream.streams.records.values import ConstraintBlock, Kind
@@ -30,7 +30,7 @@ class Euclidean(SingleModal):
         percentile over the warm-up, see `kinstream.learners.base.targets`; until then the mistake of a pair is
         undefined.
     dtype : "float64" or "float32", for all calculations.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors before scaler and threshold are frozen.
 
     Raises

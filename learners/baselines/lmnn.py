@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.baselines.batch import fit_lmnn
 from kinstream.learners.baselines.batch_base import BUFFER, Refitted

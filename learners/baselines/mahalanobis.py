@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.whitening import fit_mahalanobis
 from kinstream.learners.baselines.window import Pairs
@@ -26,7 +26,7 @@ class Mahalanobis(Refitted):
     refit_every : constraints from one fit to the next; 0 fits only once, when the buffer is full. For which constraint
         counts as utilised, see `kinstream.learners.baselines.batch_base.Refitted`.
     dtype : "float64" or "float32", of the map and the vectors kept; a fit is float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors before the scaler and the first threshold are frozen.
 
     Raises

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.learners.baselines.batch_base import BUFFER, Refitted
 from kinstream.learners.baselines.chunklets import chunklets, of_size
 from kinstream.learners.baselines.whitening import fit_rca

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base.events import apart
-from kinstream.learners.base.scalers.scaler import MinMax, ZScore
+from kinstream.learners.base.scaler import MinMax, ZScore
 from kinstream.learners.kernels.ensembles.unlearned_distances import distances
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import LEAST
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.adaptive_scaler import LEAST
-from kinstream.learners.base.scalers.scaler import WARM_UP, ZScore
+from kinstream.learners.base.scaler import WARM_UP, ZScore
 from kinstream.learners.kernels.ensembles import views
 
 Rows = NDArray[np.floating[Any]]

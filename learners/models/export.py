@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.base.bilinear import Bilinear
 from kinstream.learners.base.learner import Learner
 from kinstream.learners.base.one_modality import SingleModal
 from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.composite import Composite
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.registry import create_in

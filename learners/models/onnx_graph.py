@@ -132,7 +132,7 @@ class Graph:
 
     def directions(self, x: Value, least: float = 0.0) -> Value:
         """Rows divided by their lengths, at any scale; those without an entry above `least` become zeros. As
-        `kinstream.learners.base.scalers.scaler.UnitLength`."""
+        `kinstream.learners.base.scaler.UnitLength`."""
         size = self.op("Abs", [x.name], x.dtype, x.width)
         top = self.op("ReduceMax", [size.name], x.dtype, 1, axes=[1], keepdims=1)
         shrunk = self.over(x, top, least, 0.0 if least else 1.0)

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.bilinear import Bilinear
 from kinstream.learners.base.learner import Learner
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.streams.errors import CheckpointError, SettingsError
 
 Matrix = NDArray[np.floating[Any]]

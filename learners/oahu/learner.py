@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base.events import write
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, Index, SingleModal
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP, followed
+from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.base.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.learners.distances import of_embedded
 from kinstream.learners.oahu import autograd, chunks, votes
@@ -93,7 +93,7 @@ class OAHU(SingleModal):
     device : "cpu", or "cuda" with path "torch". Results of a GPU differ from those of a processor in the last bits.
     seed : of the first weights.
     dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that scales are measured on.
     unit : "length" or "published": whether scalers follow the features, or freeze; the step has no unit.
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import rescaled
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.adaptive_scaler import rescaled
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import positive
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.learners.one_modality.sors import SORS

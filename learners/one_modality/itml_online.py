@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import one_of, positive
 from kinstream.learners.kernels.one_modality import lego
 from kinstream.learners.one_modality.lego import LogDetMap

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import LENGTH, PUBLISHED, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, PUBLISHED, WARM_UP
 from kinstream.learners.base.targets import Features, Targets
 from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.kernels.one_modality import kernel_lego
@@ -71,7 +71,7 @@ class KernelLEGO(TargetLearner):
     loss, targets, y_similar, y_dissimilar : as for `kinstream.LEGO`; percentiles are those of distances
         in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale, and targets that are not given, are computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 

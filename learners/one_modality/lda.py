@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP, followed
+from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
@@ -59,9 +59,9 @@ class LDA(SingleModal):
     subspace : largest number of directions in which S and B are kept. With more features, these are the principal
         directions of the first 2 `subspace` distinct vectors.
     dtype : "float64" or "float32", of the map and of all distances. S and B are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that scales are measured on.
-    unit : "length" has a scaler that follows them (`kinstream.learners.base.scalers.adaptive_scaler`): the map is
+    unit : "length" has a scaler that follows them (`kinstream.learners.base.adaptive_scaler`): the map is
         carried over, and the sums begin anew. "published" freezes it after its warm-up. Without a scaler there is no
         difference, for there is no step.
 

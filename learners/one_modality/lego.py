@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows
-from kinstream.learners.base.linear_map import LinearMap
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.pairs import PairLearner
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.targets import Targets
 from kinstream.learners.base.validation import one_of, positive_or_none
+from kinstream.learners.forms.linear_map import LinearMap
+from kinstream.learners.forms.pairs import PairLearner
 from kinstream.learners.kernels.one_modality import lego, lego_blocks
 from kinstream.streams.compute.compiled import limit
 
@@ -165,7 +165,7 @@ class LEGO(LogDetMap):
     y_similar, y_dissimilar : y_S and y_D, squared distances after scaling. By default the 5th and 95th percentile over
         the warm-up, see `kinstream.learners.base.targets`.
     dtype : "float64" or "float32", for the map and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale, and targets that are not given, are computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to

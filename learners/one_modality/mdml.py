@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import rescaled
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.psd_matrix import PsdMatrix, Spectrum
-from kinstream.learners.base.scalers.adaptive_scaler import rescaled
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import not_negative, one_of, positive_or_none
+from kinstream.learners.forms.psd_matrix import PsdMatrix, Spectrum
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.kernels.one_modality import mdml
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -57,7 +57,7 @@ class MDML(PsdMatrix):
         Each is counted as clipped. "raw" is the published algorithm, where a step without these limits may not be
         defined or finite; such a pair is rejected.
     dtype : "float64" or "float32", of the eigenvectors and of all work with them; eigenvalues are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 

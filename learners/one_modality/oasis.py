@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.bilinear import Bilinear
+from kinstream.learners.base.adaptive_scaler import rescaled
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.adaptive_scaler import rescaled
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import one_of, positive_or_none
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.kernels.one_modality import oasis, oasis_blocks
 from kinstream.streams.compute.compiled import limit
 
@@ -35,7 +35,7 @@ class OASIS(Bilinear):
         (|x|^2 |v|^2 is then at most 4), and less for noisier triplets. For long vectors, such as z-scored ones, only
         the second term matters.
     dtype : "float64" or "float32", for W and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension and by how many entries of the anchors are zero. Both give

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.events import write
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
-from kinstream.learners.base.linear_map import LinearMap
 from kinstream.learners.base.one_modality import Batch, Index
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import one_of, positive_or_none, whole
+from kinstream.learners.forms.linear_map import LinearMap
 from kinstream.learners.kernels.one_modality import opml, opml_blocks
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.records.values import PREFIX_RULE, ConstraintBlock, Kind
@@ -46,7 +46,7 @@ class OPML(LinearMap):
         - "normalise" divides by the largest norm of a vector so far and requires gamma < 1/4, the published condition;
           distances and losses are then in that unit.
     dtype : "float64" or "float32", for the map and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to

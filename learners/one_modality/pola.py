@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.psd_matrix import PsdMatrix
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import positive
+from kinstream.learners.forms.psd_matrix import PsdMatrix
 from kinstream.learners.kernels.matrices import eigenpair
 from kinstream.learners.kernels.one_modality import pola
 from kinstream.streams.compute.compiled import limit
@@ -39,7 +39,7 @@ class POLA(PsdMatrix):
         careful with noisy pairs. alpha has the unit 1 / |z|^4 if |z| is above 1; for z-scored features of d dimensions
         0.1 / d^2 to 1 / d^2 is a good range.
     dtype : "float64" or "float32", for the matrix and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.psd_matrix import PsdMatrix
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import one_of, positive_or_none
+from kinstream.learners.forms.psd_matrix import PsdMatrix
 from kinstream.learners.kernels.matrices import eigenpair
 from kinstream.learners.kernels.one_modality import rdml
 from kinstream.streams.compute.compiled import limit
@@ -43,7 +43,7 @@ class RDML(PsdMatrix):
     start : "zero", or "identity" to begin with Euclidean distance. From zero, the first pair learned must be a
         dissimilar one.
     dtype : "float64" or "float32", for the matrix and all calculations with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP, followed
+from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.distances import between
 from kinstream.learners.kernels.chains import BYTES
@@ -72,9 +72,9 @@ class Softmax(SingleModal):
         - "none": each vector is alone. A row has its own positive for a target, as a query has the item that was
           clicked, and every other item in memory is a negative. Rows themselves are not remembered.
     dtype : "float64" or "float32", of the map and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that scales are measured on.
-    unit : "length" has a scaler that follows them (`kinstream.learners.base.scalers.adaptive_scaler`): the map is
+    unit : "length" has a scaler that follows them (`kinstream.learners.base.adaptive_scaler`): the map is
         carried over and measures until a new first map is made. "published" freezes it after its warm-up. Without a
         scaler there is no difference, for the step has no unit.
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.bilinear import Diagonal
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import not_negative, one_of, positive_or_none
+from kinstream.learners.forms.bilinear import Diagonal
 from kinstream.learners.kernels.one_modality import soml
 from kinstream.streams.compute.compiled import limit
 
@@ -36,7 +36,7 @@ class SOMLDA(Diagonal):
     centre : whether w_0 is all ones, the plain inner product, so the change is sparse; otherwise w_0 = 0 and w is
         sparse. Before the first round w is all ones in both cases.
     dtype : "float64" or "float32", for u and w and all calculations with them.
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.base.one_modality.SingleModal`.
 

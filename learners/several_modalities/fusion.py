@@ -20,7 +20,7 @@ from kinstream.learners.base.modalities import (
     named,
     stacked,
 )
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.learners.base.several_modalities import Features, MultiModal
 from kinstream.learners.base.validation import WIDTH, one_of, whole
 from kinstream.learners.kernels.several_modalities import fusion

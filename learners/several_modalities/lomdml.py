@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.kernels.several_modalities import lomdml
@@ -60,7 +60,7 @@ class LOMDML(MultiModal):
         near sqrt(d_i) also regularises.
     dtype : "float64" or "float32", for the maps and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.base.scalers.scaler`. The paper scales every feature to [0, 1], which is "minmax".
+        `kinstream.learners.base.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors that scales are measured on, and for "pca".
     unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.
 

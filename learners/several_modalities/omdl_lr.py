@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.several_modalities import Features
 from kinstream.learners.base.validation import not_negative, positive, whole
 from kinstream.learners.kernels.several_modalities import nystroem
@@ -50,7 +50,7 @@ class OMDLLR(OMDML):
         among theirs.
     beta, margin, dtype : as of `OMDML`.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.base.scalers.scaler`.
+        `kinstream.learners.base.scaler`.
     warm_up : landmarks, and distinct vectors that scales are measured on. Until then constraints are scored by
         Euclidean distance and not learned. When a modality leaves its scale, landmarks and matrices stay as they are in
         scaled features.

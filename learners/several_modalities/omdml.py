@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import rescaled
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.adaptive_scaler import rescaled
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.kernels.several_modalities import omdml
@@ -47,7 +47,7 @@ class OMDML(MultiModal):
         by a full eigendecomposition; in between it may be indefinite.
     dtype : "float64" or "float32", for the matrices and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.base.scalers.scaler`. The paper scales every feature to [0, 1], which is "minmax".
+        `kinstream.learners.base.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors that scales are measured on.
     unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.
 

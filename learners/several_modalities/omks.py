@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base.events import write
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scalers.scaler import LENGTH, WARM_UP
+from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.several_modalities import Features, MultiModal
 from kinstream.learners.base.validation import a_list, one_of, positive, whole
 from kinstream.learners.kernels.several_modalities import omks
@@ -56,7 +56,7 @@ class OMKS(MultiModal):
     aggressiveness : C, the largest tau, above 0; 1 where it is left out, or 0.1 in the published unit.
     dtype : "float64" or "float32", of the support set; sums are float64.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
-        `kinstream.learners.base.scalers.scaler`.
+        `kinstream.learners.base.scaler`.
     warm_up : distinct vectors that scales and the bandwidth are measured on. When a modality leaves its scale, the
         support set is emptied: what it holds has no meaning in another one.
     unit : "length" or "published", of each modality; see `kinstream.learners.base.one_modality.SingleModal`.

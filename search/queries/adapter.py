@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinstream.learners.base.bilinear import Bilinear
 from kinstream.learners.base.learner import Learner
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.models.query_map import query_map
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.follower import ModelFollower

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kinstream.learners.adapter.learner import Adapter as Adapter
-    from kinstream.learners.base.triplet_rule import TripletRule as TripletRule
     from kinstream.learners.baselines.euclidean import Euclidean as Euclidean
     from kinstream.learners.baselines.itml import ITML as ITML
     from kinstream.learners.baselines.lmnn import LMNN as LMNN
     from kinstream.learners.baselines.mahalanobis import Mahalanobis as Mahalanobis
     from kinstream.learners.baselines.rca import RCA as RCA
+    from kinstream.learners.forms.triplet_rule import TripletRule as TripletRule
     from kinstream.learners.mixture.learner import Mixture as Mixture
     from kinstream.learners.oahu.learner import OAHU as OAHU
     from kinstream.learners.one_modality.adasors import AdaSORS as AdaSORS
@@ -99,7 +99,7 @@ _MODULES: Final = {
     "SOMLTG": "learners.one_modality.soml_tg",
     "SORS": "learners.one_modality.sors",
     "Softmax": "learners.one_modality.softmax",
-    "TripletRule": "learners.base.triplet_rule",
+    "TripletRule": "learners.forms.triplet_rule",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kinstream.learners.agent import learner_spec
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.agents.letter import DETAIL, REASON, ROWS, redrive
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kinstream.learners import registry as learners
 from kinstream.learners.agent import learner_spec
-from kinstream.learners.base.scalers.scaler import LENGTH, PUBLISHED
+from kinstream.learners.base.scaler import LENGTH, PUBLISHED
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors import registry as builders
 from kinstream.processors.agent import builder_spec

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, State
-from kinstream.learners.base.pairs import PairLearner
+from kinstream.learners.forms.pairs import PairLearner
 
 DIMENSIONS = (1, 2, 3, 17, 64)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kinstream.learners import registry
 from kinstream.learners.base.learner import Learner
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.learners.one_modality import (
     adasors,
     itml_online,

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, State
-from kinstream.learners.base.triplet_rule import TripletRule
+from kinstream.learners.forms.triplet_rule import TripletRule
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing import check_learner, triplet_blocks

@@ -15,8 +15,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.agent import ClippedSteps, learner_spec
-from kinstream.learners.base.bilinear import Bilinear
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
+from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.registry import create, has, names
 from kinstream.learners.updates import Before, Origin

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.learners.models.export import export
 from kinstream.learners.registry import create, names
 from kinstream.learners.several_modalities.omks import mean_distance

@@ -14,9 +14,9 @@ from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.blocks import constraint_block
-from kinstream.learners.base.scalers.adaptive_scaler import Following
-from kinstream.learners.base.scalers.first_vectors import scales_of, tempered, within
-from kinstream.learners.base.scalers.scaler import MinMax, Scaler, ZScore
+from kinstream.learners.base.adaptive_scaler import Following
+from kinstream.learners.base.first_vectors import scales_of, tempered, within
+from kinstream.learners.base.scaler import MinMax, Scaler, ZScore
 from kinstream.learners.base.targets import Targets
 from kinstream.learners.drift import Drift
 from kinstream.learners.kernels.ensembles.windows import is_even

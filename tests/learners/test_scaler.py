@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.base.scalers import scaler
+from kinstream.learners.base import scaler
 from kinstream.testing.blocks import block, singles, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.learners.published import OPML

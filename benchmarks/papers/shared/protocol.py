@@ -17,7 +17,7 @@ from kinstream.evaluation.experiment.plan import Contender, Plan
 from kinstream.evaluation.runner.run import TIMES, evaluate
 from kinstream.evaluation.runner.store import Store, canonical
 from kinstream.learners import registry as learners
-from kinstream.learners.base.scalers.scaler import PUBLISHED
+from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.streams.errors import SettingsError
 
 #: File of the comparison, beside `result.json`.

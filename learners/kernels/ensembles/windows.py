@@ -71,7 +71,7 @@ def _usual(scale: NDArray[np.float64], chosen: NDArray[np.bool_]) -> float:
 
 @compiled
 def is_even(X: NDArray[np.float64]) -> bool:
-    """Whether `kinstream.learners.base.scalers.first_vectors.tempered` leaves the vectors X (n, d), n at least 8.
+    """Whether `kinstream.learners.base.first_vectors.tempered` leaves the vectors X (n, d), n at least 8.
 
     A window pays for medians once in 256 vectors, and nearly always for this answer.
     """

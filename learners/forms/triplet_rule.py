@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
-from kinstream.learners.base.scalers.scaler import WARM_UP
+from kinstream.learners.base.scaler import WARM_UP
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 
@@ -29,7 +29,7 @@ class TripletRule(SingleModal):
 
     Parameters
     ----------
-    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scalers.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes

@@ -8,7 +8,7 @@ one scale is wrong under the next. So they observe a **warm-up** and are then fr
 - Its constraints are scored by Euclidean distance under the statistics so far, and counted as seen; they do not change
   the map. Learning begins with the first constraint after it, from the identity.
 - No vector ruins them: one that lies a million scales from the others is refused, in the warm-up as well as after it
-  (`kinstream.learners.base.scalers.first_vectors`).
+  (`kinstream.learners.base.first_vectors`).
 - Vectors count once each, in the order in which constraints name them, never in the order of a block's table, so block
   boundaries have no effect.
 """
@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.first_vectors import Buffer, holding, within
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.first_vectors import Buffer, holding, within
 from kinstream.learners.base.validation import one_of, whole
 from kinstream.streams.records.values import SCALERS
 

@@ -24,9 +24,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.first_vectors import FEW, scales_of, temper, within
 from kinstream.learners.base.learner import State
-from kinstream.learners.base.scalers.first_vectors import FEW, scales_of, temper, within
-from kinstream.learners.base.scalers.scaler import Features, Rows, Scaler
+from kinstream.learners.base.scaler import Features, Rows, Scaler
 from kinstream.learners.base.validation import whole
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.adaptive_scaler import rescaled
 from kinstream.learners.base.learner import Rows, State
-from kinstream.learners.base.pairs import PairLearner
-from kinstream.learners.base.scalers.adaptive_scaler import rescaled
+from kinstream.learners.forms.pairs import PairLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 

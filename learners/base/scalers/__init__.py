@@ -1,1 +1,0 @@
-"""Scales of features, from the first vectors and as they change."""
