@@ -38,7 +38,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "kinstream.cli.commands.serve:serve",
         "Answer nearest-neighbour queries while the metric is being learned, from an index or your own store.",
     ),
-    "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
+    "topics": (
+        "kinstream.cli.commands.topics:topics",
+        "Create or list the topics, add partitions, or print rights.",
+    ),
     "spaces": (
         "kinstream.cli.commands.spaces:spaces",
         "List, create, reset, delete, pause or resume spaces.",

@@ -16,12 +16,12 @@ from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.held_out.sums import KEEP, KEEP_LISTS
 from kinstream.learners.registry import create
 from kinstream.processors.base.builder import Origin
-from kinstream.processors.clicks.clicks import Clicks
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.records.codec.codec import decode_constraints, encode
 from kinstream.streams.records.held_out import LEARNED, LEAST_QUERIES, METRICS
 from kinstream.streams.records.values import ClickBlock, ConstraintBlock, ItemBlock
+from tests.processors.bounds import clicks
 
 D = 6
 Rows = NDArray[np.float32]
@@ -37,7 +37,7 @@ def world(n: int = 80, queries: int = 60, seed: int = 1) -> tuple[Rows, Rows]:
 def logged(
     found: Searches, queries: Rows, items: Rows, rule: str = "click-list", **settings: Any
 ) -> list[ConstraintBlock]:
-    builder = Clicks(rules=(rule,), **settings)
+    builder = clicks(rules=(rule,), **settings)
     made: list[ConstraintBlock] = []
     events: list[ItemBlock | ClickBlock] = [
         *catalogue("s", items),
