@@ -51,13 +51,13 @@ COUNTED: Final = (
 class Bounds:
     """Bounds and defaults of `kinstream.processors.clicks.clicks.Clicks`, by the same names."""
 
-    min_dwell_ms: int = 0
     vote_window_ms: int = Clicks.vote_window_ms
     support_window_ms: int = Clicks.support_window_ms
     max_clicks_per_hour: int = 1_000
     max_clicks_per_address: int = 5_000
     max_list: int = Clicks.max_list
     max_ahead_ms: int = Clicks.max_ahead_ms
+    max_late_ms: int = 7 * 86_400_000
     max_remembered: int = Clicks.max_remembered
 
 
@@ -84,10 +84,10 @@ class Found:
 class CoClickedItems:
     """Item pairs with enough votes, from result lists in the order of the log."""
 
-    def __init__(self, bounds: Bounds, support: int, max_late_ms: int) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: Bounds, support: int, min_dwell_ms: int) -> None:
+        self._bounds, self._min_dwell_ms = bounds, min_dwell_ms
         self.counts = dict.fromkeys(COUNTED, 0)
-        watermark = Watermark(bounds.max_ahead_ms, max_late_ms)
+        watermark = Watermark(bounds.max_ahead_ms, bounds.max_late_ms)
         most = bounds.max_remembered
         caps = bounds.max_clicks_per_hour, bounds.max_clicks_per_address
         self._gate = Gate(watermark, bounds.vote_window_ms, *caps, most)
@@ -117,7 +117,7 @@ class CoClickedItems:
             self._core.forget_after(self._gate.turned_ms)
         bad = lists.faults != Fault.NONE
         taken = (fate == TAKEN) & ~bad
-        reading = read_clicks(lists, self._bounds.min_dwell_ms)
+        reading = read_clicks(lists, self._min_dwell_ms)
         known = find(lists.keys)[lists.block.item] >= 0
         clicked = (reading.mark == CLICKED) & taken[lists.of]
         pairs = self._core.pairs(lists, keys, reading, taken, known, arriving, self._gate.gone_ms)

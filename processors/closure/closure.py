@@ -81,7 +81,7 @@ class Closure:
     from_labels : whether labelled samples make seeds.
     from_co_clicks : whether co-clicked items make seeds.
     co_click_support : votes that a co-clicked pair needs.
-    max_late_ms : a list of clicks further behind the newest one is refused (`late-list`).
+    min_dwell_ms : a click known to be shorter counts neither as a click nor as a skip; 0 uses all.
     seed : of the draws, which depend only on the seed, the identity of the event and the row.
 
     Raises
@@ -156,7 +156,7 @@ class Closure:
         from_labels: bool = True,
         from_co_clicks: bool = True,
         co_click_support: int = 2,
-        max_late_ms: int = 7 * _DAY_MS,
+        min_dwell_ms: int = 0,
         seed: int = 0,
     ) -> None:
         self.emit = one_of("emit", emit, EMITTED)
@@ -169,7 +169,7 @@ class Closure:
         self.from_labels = flag("from_labels", from_labels)
         self.from_co_clicks = flag("from_co_clicks", from_co_clicks)
         self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
-        self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
+        self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
         self.seed = whole("seed", seed, 0, 2**63 - 1)
         options = Options(
             pairs=emit != "triplets",
@@ -184,7 +184,7 @@ class Closure:
         self._seeding = Seeding(ClosureGraph(options, self.max_votes), self.seed)
         self._items, self._seeds, self._graph = self._seeding.items, self._seeding.seeds, self._seeding.graph
         self._labels = Labels(self._seeding, self.max_classes)
-        self._clicks = CoClickedItems(self.click_bounds, self.co_click_support, self.max_late_ms)
+        self._clicks = CoClickedItems(self.click_bounds, self.co_click_support, self.min_dwell_ms)
 
     # ---- the builder interface ---------------------------------------------------------------------------------
 
