@@ -25,7 +25,7 @@ from tests.support.processes import until
 systems = faults.make_system
 SECTION: dict[str, Any] = {"min_learned": 0, "min_sessions": 20, "per_item": 0, "burst_minutes": 0}
 LEFT, RIGHT = ["a", "b", "c"], ["d", "e", "f"]
-RENEWALS = 4
+RENEWALS = 2
 #: Lists that come back at a time.
 AT_ONCE = 5
 
