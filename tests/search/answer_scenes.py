@@ -210,6 +210,7 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
             lambda: [one.glance().model.step for one in searchers] == [3, 5],
             "both models are in their indexes",
         )
+        made.wait(lambda: _newest_of(made) == Version(1, 0, 9), "the newest one is known")
 
     with index({"shop": {}}, gated, gate={"shop": {"share": 1.0}}) as (made, url):
         yield "index: a decision and a challenger", url, [*drafted, post("/similar", items=NAMES[:2], k=4)]
@@ -373,6 +374,7 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
             return pair.candidate is not None and (pair.serving.name.step, pair.candidate.name.step) == (3, 5)
 
         made.wait(there, "both are loaded")
+        made.wait(lambda: _newest_of(made) == Version(1, 0, 9), "the newest one is known")
 
     with stored(gated, gate={"docs": {"share": 1.0}}) as (made, _, url):
         yield "store: a decision and a challenger", url, drafted
@@ -404,6 +406,12 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
         file.chmod(0o600)
         with stored(clients_file=str(file), client_rate=0.001) as (_, _, url):
             yield "store: clients", url, clients()
+
+
+def _newest_of(made: agents.Agent | gateways.Gateway) -> Version | None:
+    """The model that ids of drafted lists name as newer than the challenger."""
+    found = made.space().decided()
+    return None if found is None else found[0].newest
 
 
 def until_away(url: str) -> None:

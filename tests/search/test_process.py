@@ -227,7 +227,7 @@ def test_a_catalogue_is_read_anew_where_its_topic_was_recreated(
     system.send([(SPACE, encode(item_block(rng, truth))) for _ in range(60)])
     truth.note(59)
     agent.process.expect(rf"{system.topic('events')} was re-created: its id was \S+ and is \S+")
-    agent.process.expect("query agent: ready", times=2)
+    agent.process.expect("serve: ready", times=2)
     Q = rng.normal(size=(2, D)).astype(np.float32)
     until(
         lambda: (agent.ask(Q, 5) or {"catalogue": {}})["catalogue"].get("items") == len(truth.items),

@@ -293,8 +293,8 @@ def _redrive(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 
 
 def _topics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    operations = ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS")
-    return (Grant("topic", f"{prefix}.", operations, "to create and check the catalogue", prefixed=True),)
+    operations = ("CREATE", "DESCRIBE")
+    return (Grant("topic", f"{prefix}.", operations, "to create and list the catalogue", prefixed=True),)
 
 
 ROLES: Final = {
