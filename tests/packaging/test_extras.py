@@ -248,3 +248,11 @@ def test_a_fresh_environment_is_small_and_follows_models(tmp_path: Path) -> None
     subprocess.run([python, "-c", "import sys" + USE_MODELS, *arguments], cwd=tmp_path, check=True)
     followed = [name for name in config(CHECKPOINTS).learners if name not in OF_BASELINES]
     assert len(np.load(tmp_path / "found.npz")) == 2 * len(followed)
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]), ids=lambda page: page.name
+)
+def test_every_extra_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"kinstream\[([\w,]+)\]", page.read_text(encoding="utf-8"))
+    assert {one for some in named for one in some.split(",")} <= PROJECT["optional-dependencies"].keys()
