@@ -92,8 +92,8 @@ CASES: Final[dict[str, tuple[Given, list[Given], list[Given]]]] = {
         [("LagGrowing", OPML), ("BuilderStalled", {"agent": "builder-one-pass", "builder": "one-pass"})],
     ),
     "nobody answers queries": (
-        ("SearchDown", {}),
-        [("SearchFailing", {}), ("SearchModelStale", MODEL)],
+        ("ServeDown", {}),
+        [("ServeFailing", {}), ("ServeModelStale", MODEL)],
         [("LagGrowing", OPML), ("WorseThanUnlearned", MODEL)],
     ),
     "the data have changed": (
