@@ -60,7 +60,7 @@ class Site:
 
 @pytest.mark.kafka
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_renewals_are_the_same_when_the_gate_is_killed_and_in_a_replay(
     kafka: KafkaBroker, systems: MakeSystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -69,7 +69,7 @@ def test_renewals_are_the_same_when_the_gate_is_killed_and_in_a_replay(
     site, kills = Site(system), 0
     gate = system.start("gate", "worker", "gate", "--create")
     while sum("moved on" in one.reason for one in site.decisions()) < 2 * RENEWALS:
-        for _ in range(3):
+        for _ in range(6):
             site.shown()
         # In the middle of its work, perhaps between a decision and the checkpoint that covers it.
         killed = gate.child()
