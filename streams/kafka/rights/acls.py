@@ -293,8 +293,12 @@ def _redrive(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 
 
 def _topics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    operations = ("CREATE", "DESCRIBE")
-    return (Grant("topic", f"{prefix}.", operations, "to create and list the catalogue", prefixed=True),)
+    every = f"{prefix}."
+    compared = "for kinstream check to compare them with the catalogue"
+    return (
+        Grant("topic", every, ("CREATE", "DESCRIBE"), "to create and list the catalogue", prefixed=True),
+        Grant("topic", every, ("DESCRIBE_CONFIGS",), compared, prefixed=True, optional=True),
+    )
 
 
 ROLES: Final = {

@@ -101,7 +101,7 @@ CHANGES = {
         "serviceAccount.name=workers",
     ),
     "secured": (
-        "kafka.saslPasswordSecret.name=exchanged,search.secretFiles=exchanged",
+        "kafka.saslPasswordSecret.name=exchanged,serve.secretFiles=exchanged",
         "dashboards.enabled=false,gate.keySecret.name=exchanged",
         "networkPolicy.enabled=false,serviceMonitor.enabled=false",
     ),

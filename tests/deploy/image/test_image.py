@@ -211,7 +211,7 @@ def test_it_has_no_rights_and_its_root_is_read_only(image: Image, tmp_path: Path
 
 def test_the_kernels_are_found_and_a_missing_one_is_compiled(image: Image, tmp_path: Path) -> None:
     kinds = (prefix(image) / "kernels.txt").read_text().split()
-    assert {"mixture", "opml", "one-pass", "search"} <= set(kinds)
+    assert {"mixture", "opml", "one-pass", "index"} <= set(kinds)
     told = run(image, tmp_path, "kinstream", "warm-up", "--jobs", "1", *kinds, NUMBA_DEBUG_CACHE="1")
     assert told.count("data loaded") > 30 and "data saved" not in told
     before = sorted(path.name for path in (prefix(image) / "kernels").rglob("*"))
