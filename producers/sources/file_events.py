@@ -69,6 +69,7 @@ class FileEvents:
     def __init__(self, file: CellFile, fields: FileFields, space: str | None, digest: str) -> None:
         self.file: Final = file
         self.fields: Final = fields
+        self.digest: Final = digest
         self._space = space
         self._name = digest[:_NAME_LENGTH]
         self._parsed = Parsed()
@@ -268,7 +269,7 @@ def open_events(
             f"preset = {source.preset!r} joins the records of a topic; files of it can only be tried"
         )
     events = file_mapping(name, kind, space, given, source=source, first_position=first_position)
-    file, digest = events.file, file_digest(Path(name))
+    file = events.file
 
     def read(first: int) -> Iterator[tuple[Sequence[Any], int]]:
         for found in events.each(first):
@@ -277,7 +278,7 @@ def open_events(
             yield found.events or (), found.end
 
     described = json.dumps({"reading": file.reading, **events.fields.shaping()}, sort_keys=True)
-    identity = hashlib.sha256(f"{digest} {described}".encode()).hexdigest()
+    identity = hashlib.sha256(f"{events.digest} {described}".encode()).hexdigest()
     with lines_of(file):
         if kind == "clicks":
             return RecordSource(name, identity, read, click_bytes, ClickRows, ClickTally(name))
