@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ from kinstream.streams.errors import BadRecord, SettingsError
 
 if TYPE_CHECKING:
     from kinstream.evaluation.counterfactual.drafted_log import Event
-    from kinstream.evaluation.counterfactual.prequential import Judged
+    from kinstream.evaluation.counterfactual.prequential import Judged, Request
+    from kinstream.replay.log.guarantees import Origin
     from kinstream.streams.settings import Settings
 
 
@@ -100,7 +102,11 @@ def counterfactual(
     settings = settings_of(ctx)
     keys = keys_of(settings)
     if learners:
-        judged = _judged(settings, space, learners, source, files, start, end, exponent, product)
+        from kinstream.evaluation.counterfactual import prequential
+        from kinstream.replay.log.guarantees import Origin
+
+        wanted = prequential.Request(space, keys, opened(files), exponent=exponent, product=product)
+        judged = _judged(settings, learners, Origin(source), wanted, start, end)
         if not judged.estimates:
             raise SettingsError(lacking(space, judged.lists))
         if as_json:
@@ -123,33 +129,27 @@ def counterfactual(
 
 def _judged(
     settings: Settings,
-    space: str,
     learners: tuple[str, ...],
-    source: str,
-    files: tuple[Path, ...],
+    origin: Origin,
+    lists: Request,
     start: str | None,
     end: str | None,
-    exponent: float,
-    product: str,
 ) -> Judged:
     """The learners, replayed from the beginning of their log, and judged on the lists from `start` on."""
     from kinstream.evaluation.counterfactual.prequential import Prequential
-    from kinstream.evaluation.counterfactual.prequential import Request as Lists
-    from kinstream.replay.log.guarantees import Origin
-    from kinstream.replay.log.run import Replay, Request
+    from kinstream.replay.log import run
     from kinstream.replay.log.sources import parse_point
     from kinstream.streams.kafka.cluster import Cluster
 
-    origin, models = Origin(source), opened(files)
     # An end is a place in events.
-    last = None if end is None or origin is not Origin.EVENTS else parse_point(end)
-    request = Request(tuple(dict.fromkeys(learners)), origin, end=last, space=space)
+    last = None if end is None or origin != "events" else parse_point(end)
+    request = run.Request(tuple(dict.fromkeys(learners)), origin, end=last, space=lists.space)
     cluster = Cluster(settings.kafka)
     try:
         cluster.wait(settings.worker.startup_seconds)
-        replay = Replay(request, settings, cluster)
-        since, events = events_of(cluster, settings, space, start, end)
-        lists = Lists(space, keys_of(settings), models, None if start is None else since, exponent, product)
+        replay = run.Replay(request, settings, cluster)
+        since, events = events_of(cluster, settings, lists.space, start, end)
+        lists = replace(lists, since=None if start is None else since)
         follows = {name: settings.learners[name].follows for name in request.learners}
         judge = Prequential(lists, follows, events, settings.topic("events"))
         with bar("replay", replay.size) as progress:
