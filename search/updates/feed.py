@@ -90,7 +90,7 @@ class UpdatesFeed:
         self.trouble = hide(f"{self._topic}: {text}")
 
     def _assign(self, consumer: Any) -> None:
-        from confluent_kafka import OFFSET_END, TopicPartition
+        from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
 
         view = consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
         if view.error is not None or not view.partitions:
@@ -101,6 +101,8 @@ class UpdatesFeed:
             [TopicPartition(self._topic, p, since) for p in wanted], timeout=_ANSWER_SECONDS
         )
         for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
             if place.offset < 0:
                 place.offset = OFFSET_END
         consumer.assign(found)

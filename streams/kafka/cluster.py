@@ -24,8 +24,10 @@ log = logging.getLogger("kinstream.cluster")
 
 #: Seconds for one request to a broker; waiting for an absent broker repeats it.
 ANSWER_SECONDS: Final = 5.0
-#: Seconds between two requests to a partition without a leader.
+#: Seconds that a partition may have no leader, and between two requests to one.
+LEADER_SECONDS: Final = 30.0
 _MOVING_SECONDS: Final = 0.2
+_LEADERLESS: Final = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"})
 #: Seconds between two diagnoses of why no broker answers.
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
@@ -293,22 +295,30 @@ class Cluster:
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset, and last stable offset (the next one to be written, without open transactions)."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         place = TopicPartition(topic, partition)
-        deadline = time.monotonic() + ANSWER_SECONDS
+
+        def asked() -> tuple[int, int]:
+            low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
+            return int(low), int(high)
+
+        return self._of_leader(asked, topic, partition)
+
+    def _of_leader(self, request: Callable[[], T], topic: str, partition: int) -> T:
+        """The answer of the leader of a partition.
+
+        A partition has none while a busy broker makes a topic's files, after a broker's start, and while it moves.
+        """
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + LEADER_SECONDS
         while True:
             try:
-                low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
-                return int(low), int(high)
+                return request()
             except KafkaException as error:
-                # Right after a broker's start, or while a partition moves, it briefly has no leader.
-                moving = error.args[0].code() in (
-                    KafkaError.NOT_LEADER_FOR_PARTITION,
-                    KafkaError.LEADER_NOT_AVAILABLE,
-                )
-                if not moving or time.monotonic() >= deadline:
-                    if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                if error.args[0].name() not in _LEADERLESS or time.monotonic() >= deadline:
+                    if error.args[0].name() == "_UNKNOWN_PARTITION":
                         # librdkafka's form of the error if it may not describe the topic.
                         self._refuse_hidden([topic])
                     where = f"{topic} partition {partition}"
@@ -331,14 +341,14 @@ class Cluster:
         """First offset whose record is not older than `time_ms`; None when all are older."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        try:
-            found = self.consumer.offsets_for_times(
-                [TopicPartition(topic, partition, time_ms)], ANSWER_SECONDS
-            )
-        except KafkaException as error:
-            place = f"{topic} partition {partition}"
-            raise self._failed(error, place, resource=f"topic {topic}") from error
-        return None if found[0].offset < 0 else int(found[0].offset)
+        def asked() -> int | None:
+            place = TopicPartition(topic, partition, time_ms)
+            (found,) = self.consumer.offsets_for_times([place], ANSWER_SECONDS)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return None if found.offset < 0 else int(found.offset)
+
+        return self._of_leader(asked, topic, partition)
 
     def group_members(self, group: str) -> int:
         """How many consumers are in a group; 0 if it does not exist."""
