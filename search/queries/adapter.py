@@ -48,7 +48,7 @@ def query_model(learner: str, model: Model) -> QueryModel:
     state, version = model.learner, model.version
     if state is None or version is None or _empty(state):
         return QueryModel(learner, model.name)
-    return QueryModel(learner, model.name, version.sha256, query_map(state))
+    return QueryModel(learner, model.name, version.sha256, query_map(state), getattr(state, "blend", None))
 
 
 class QueryAdapter(ModelFollower):

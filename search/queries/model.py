@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinstream.learners.models.query_map import QueryMap
+from kinstream.learners.ranking.blend import Blend
 from kinstream.search.models.model import UNLEARNED, Name
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.checks import MAX_DIMENSION
@@ -35,12 +36,14 @@ class QueryModel:
     name : (generation, epoch, step).
     digest : of the model's state, in hexadecimal; empty if nothing is learned.
     query_map : the map; None if nothing is learned.
+    blend : how a learner of the kind `ranking` weighs signals; None for others.
     """
 
     learner: str
     name: Name = UNLEARNED
     digest: str = ""
     query_map: QueryMap | None = None
+    blend: Blend | None = None
 
     @property
     def adapted(self) -> bool:
@@ -94,9 +97,8 @@ class QueryModel:
                 arrays = {name: file[name] for name in file.files}
             metadata = json.loads(str(arrays.pop("metadata")))
             name = Name(*(int(metadata[part]) for part in Name._fields))
-            return cls(
-                str(metadata["learner"]), name, str(metadata["state_sha256"]), _map_in(arrays, metadata)
-            )
+            digest, blend = str(metadata["state_sha256"]), _blend_in(arrays)
+            return cls(str(metadata["learner"]), name, digest, _map_in(arrays, metadata), blend)
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror or error}") from None
         except (BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
@@ -121,3 +123,10 @@ def _map_in(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if any(one.dtype.kind != "f" or not np.isfinite(one).all() for one in found):
         raise ValueError("its arrays are not all of finite numbers")
     return QueryMap(dict(zip(("U", "V") if len(form) == 2 else ("W",), found, strict=True)))
+
+
+def _blend_in(arrays: Mapping[str, NDArray[Any]]) -> Blend | None:
+    """The weights of an exported file; None if it has none. Raises ValueError if they are not weights."""
+    if "signals" not in arrays:
+        return None
+    return Blend(tuple(arrays["signals"].tolist()), arrays["weights"], arrays["scales"])
