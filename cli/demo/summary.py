@@ -19,8 +19,8 @@ from kinstream.cli.local.metrics_pages import Numbers
 from kinstream.cli.views.tables import for_a_person
 from kinstream.evaluation.measures.held_out import EUCLIDEAN, evaluate
 from kinstream.processors.closure.closure import Closure
+from kinstream.streams.columns import columns
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.columns import columns
 from kinstream.streams.records.values import Counts
 from kinstream.streams.settings import Settings
 

@@ -14,7 +14,7 @@ from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.local.metrics_pages import Numbers
 from kinstream.cli.local.system import LocalSystem
 from kinstream.processors.clicks.counts import FATES
-from kinstream.streams.records.columns import columns
+from kinstream.streams.columns import columns
 
 #: Number of polls, half a second apart; together longer than the checkpoint interval, so that checkpoints hold all.
 SETTLED_LOOKS: Final = 4

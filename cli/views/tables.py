@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from kinstream.streams.records.columns import columns
+from kinstream.streams.columns import columns
 
 
 def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

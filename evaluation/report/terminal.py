@@ -16,7 +16,7 @@ from kinstream.evaluation.report.answer import Answer, answer
 from kinstream.evaluation.report.clipping import clipped_text
 from kinstream.evaluation.report.results import Entry, Mark, Results
 from kinstream.evaluation.report.words import capital, number, spread
-from kinstream.streams.records.columns import columns
+from kinstream.streams.columns import columns
 
 #: Widths of a value with its deviation and sign, and of the column that counts data sets, with the space beside them.
 _VALUE: Final = 18

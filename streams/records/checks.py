@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.foreign.names import MAX_NAME_LENGTH
+from kinstream.streams.records.foreign.narrowing import lost, narrowed
+from kinstream.streams.records.scores import MOST_NAMES, Scores, name_fault
 from kinstream.streams.records.values import Table, Vectors
 
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
@@ -21,6 +24,11 @@ MAX_LOAD_ID_LENGTH: Final = 200
 MAX_DIMENSION: Final = 100_000
 #: Sequences are positions in a load.
 MAX_SEQUENCE: Final = 2**63 - 1
+#: The types of numbers that parsers make; true and false are of another.
+_NUMBERS: Final = frozenset({int, float})
+_LARGEST: Final = 1e308
+#: Characters of a name in a message.
+_SHOWN: Final = 40
 
 
 def check_space(space: str) -> str:
@@ -110,3 +118,52 @@ def finite_float(value: float, what: str) -> float:
     if not math.isfinite(value):
         raise BadRecord(Reason.NOT_FINITE, f"{what} is {value}")
     return float(value)
+
+
+def check_scores(scores: Scores, what: str = "scores") -> Scores:
+    """Refuse names that are not sorted, distinct, valid and few, and infinity anywhere."""
+    names = scores.names
+    if not 1 <= len(names) <= MOST_NAMES:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what} have 1 to {MOST_NAMES} names, not {len(names)}")
+    if fault := next(filter(None, map(name_fault, names)), None):
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: {fault}")
+    if any(left >= right for left, right in pairwise(names)):
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: names are sorted, each once")
+    infinite = np.isinf(scores.values)
+    if infinite.any():
+        row, column = np.argwhere(infinite)[0]
+        raise BadRecord(
+            Reason.NOT_FINITE, f"{what}: number {row} of {names[column]!r} is infinite in float32"
+        )
+    return scores
+
+
+def scores_of(columns: Mapping[str, Sequence[Any]], rows: int, what: str = "scores") -> Scores | None:
+    """Scores from a number, or None, for each of the rows by name; None without names.
+
+    Raises
+    ------
+    BadRecord : a name that cannot be one, too many or too few numbers, or one that float32 does not hold.
+    """
+    if not columns:
+        return None
+    wide = np.full((rows, len(columns)), np.nan)
+    names = tuple(sorted(columns))
+    for column, name in enumerate(names):
+        values = columns[name]
+        if len(values) != rows:
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"{what}: {len(values)} numbers of {name[:_SHOWN]!r} for {rows} items"
+            )
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            if type(value) not in _NUMBERS:
+                raise BadRecord(
+                    Reason.BAD_SHAPE, f"{what}: number {row} of {name[:_SHOWN]!r} is a {type(value).__name__}"
+                )
+            # A whole number may be too large for any float.
+            wide[row, column] = value if abs(value) <= _LARGEST or value != value else math.inf
+    if (loss := lost(wide)) is not None:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: {names[loss[0]][:_SHOWN]!r}: {loss[1]}")
+    return check_scores(Scores(names, narrowed(wide)), what)

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.records.scores import Scores
+
 LEARNED: Final = "learned"
 #: Un-learned metrics: distance and cosine of raw features, the same of z-scored ones, and distance of min-max scaled
 #: ones.
@@ -49,6 +51,7 @@ class ShownLists:
     clicked : (t,) bool.
     actor : (k,) uint64 hash of the user, or of the session where no user is known; 0 for neither.
     exponent : the place r, from 1, is examined with probability r^-exponent.
+    scores : a row for each place; None if no list has scores.
     """
 
     query: NDArray[np.int32]
@@ -57,6 +60,7 @@ class ShownLists:
     clicked: NDArray[np.bool_]
     actor: NDArray[np.uint64]
     exponent: float
+    scores: Scores | None = None
 
     def __len__(self) -> int:
         """How many lists."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.held_out import HeldOut, ShownLists
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
 Vectors = NDArray[np.float32]
@@ -95,11 +96,15 @@ class ItemBlock:
 
 
 class ItemClick(NamedTuple):
-    """One click in a shown list. `dwell_ms` is None if it was not measured."""
+    """One click in a shown list, or another action on an item in it.
+
+    `dwell_ms` is None if it was not measured; `action` is the kind, such as "purchase", and None for a click.
+    """
 
     item: str
     time_ms: int
     dwell_ms: int | None = None
+    action: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +116,7 @@ class Click:
     query_item, query_vector : the query as an item of the catalogue, or as vectors of one row per modality.
     items, positions : the items shown, and the rank of each (0 is the top).
     address : a keyed hash of a prefix of the client's network address, never the address itself.
+    scores : a row for each shown item; None without scores.
     """
 
     space: str
@@ -125,6 +131,7 @@ class Click:
     query_vector: tuple[Table, ...] = ()
     load: LoadPosition | None = None
     address: str | None = None
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +155,8 @@ class ClickBlock:
     click_ms : (k,) int64 time of the click.
     dwell_ms : (k,) int64; -1 if it was not measured.
     address : (n,) int32 into `actors`, -1 for none, see `Click`; None if no list has one.
+    scores : a row for each impression; None if no list has scores.
+    kinds : names of actions, each once; `action` (k,) int32 points into them, -1 for a click; None if all are clicks.
     """
 
     space: str
@@ -168,6 +177,9 @@ class ClickBlock:
     dwell_ms: NDArray[np.int64]
     load: LoadPosition | None = None
     address: NDArray[np.int32] | None = None
+    scores: Scores | None = None
+    kinds: tuple[str, ...] = ()
+    action: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         """How many lists."""
@@ -280,6 +292,7 @@ class ConstraintBlock:
     earlier : kind of the constraints that events of this block gave in blocks before it, if that is the other one, or
         None.
     lists : the lists behind the constraints, for judges; None where there are none. Learners do not get them.
+    scores : a row for each constraint: of a pair of `LIST_RULE`, those that its item had in the list; None without.
     """
 
     space: str
@@ -297,6 +310,7 @@ class ConstraintBlock:
     events: NDArray[np.int32] | None = None
     earlier: Kind | None = None
     lists: ShownLists | None = None
+    scores: Scores | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -328,6 +342,7 @@ class ConstraintBlock:
             None if self.targets is None else self.targets[rows],
             None if self.events is None else self.events[rows],
             self.earlier,
+            scores=None if self.scores is None else self.scores.take(rows),
         )
 
     def without_lists(self) -> ConstraintBlock:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums, ShownLists
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import (
     Action,
     Click,
@@ -75,6 +76,12 @@ def _lists() -> ShownLists:
         np.array([17, 0], np.uint64),
         0.5,
     )
+
+
+def _scores(rows: int) -> Scores:
+    values = (np.arange(2 * rows) / 4 - 1).reshape(rows, 2).astype(np.float32)
+    values[0, 1] = np.nan
+    return Scores(("age_days", "bm25"), values)
 
 
 def _clicks(load: LoadPosition) -> ClickBlock:
@@ -185,6 +192,21 @@ def records() -> dict[str, Record]:
         "click-address": Click("shop", "list-1", ("i1",), (0,), (), 8, "s", "u", address="9c1d0a5be2f7"),
         "clicks-address": replace(
             _clicks(load), actors=("s", "u", "9c1d0a5be2f7"), address=np.array([2, -1], np.int32)
+        ),
+        "click-scores": Click(
+            "shop",
+            "list-1",
+            ("i1", "i2"),
+            (0, 1),
+            (ItemClick("i2", 9, 1200, "purchase"), ItemClick("i1", 9)),
+            8,
+            scores=_scores(2),
+        ),
+        "clicks-scores": replace(
+            _clicks(load), scores=_scores(3), kinds=("purchase",), action=np.array([0], np.int32)
+        ),
+        "pairs-scores": replace(
+            _constraints(Kind.PAIR), lists=replace(_lists(), scores=_scores(3)), scores=_scores(2)
         ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(

@@ -1,4 +1,4 @@
-"""Blocks of result lists as Avro bodies, with every index checked on decoding."""
+"""Result lists, and blocks of them, as Avro bodies, with every index checked on decoding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,78 @@ from kinstream.streams.records.checks import (
     check_indices,
     check_space,
     distinct_strings,
+    optional_text,
     strings,
+    text,
 )
-from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
-from kinstream.streams.records.values import ClickBlock
+from kinstream.streams.records.codec.parts import (
+    array,
+    load_in,
+    load_out,
+    scores_in,
+    scores_out,
+    tables_in,
+    tables_out,
+)
+from kinstream.streams.records.values import Click, ClickBlock, ItemClick
 
 _INT32: Final = ("session", "user", "query", "query_row", "starts", "item", "position", "clicked")
 _INT64: Final = ("shown_at_ms", "click_ms", "dwell_ms")
+
+
+def click_out(r: Click) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "list_id": r.list_id,
+        "items": list(r.items),
+        "positions": list(r.positions),
+        "clicks": [
+            {"item": c.item, "time_ms": c.time_ms, "dwell_ms": c.dwell_ms, "action": c.action}
+            for c in r.clicks
+        ],
+        "shown_at_ms": r.shown_at_ms,
+        "session": r.session,
+        "user": r.user,
+        "query_item": r.query_item,
+        "query_vector": tables_out(r.query_vector),
+        "load": load_out(r.load),
+        "address": r.address,
+        "scores": scores_out(r.scores),
+    }
+
+
+def click_in(b: dict[str, Any]) -> Click:
+    if not b["items"]:
+        raise BadRecord(Reason.EMPTY, "a click record without shown items")
+    if len(b["positions"]) != len(b["items"]):
+        raise BadRecord(Reason.BAD_SHAPE, "positions and items differ in number")
+    query = tables_in(b["query_vector"], "query vector")
+    if any(len(t.vectors) != 1 for t in query):
+        raise BadRecord(Reason.BAD_SHAPE, "a query vector has one row for each modality")
+    check_finite(query, "query vector")
+    return Click(
+        check_space(b["space"]),
+        text(b["list_id"], "the list id"),
+        strings(b["items"], len(b["items"]), "items"),
+        tuple(b["positions"]),
+        tuple(
+            ItemClick(
+                text(c["item"], "a clicked item"),
+                c["time_ms"],
+                c["dwell_ms"],
+                optional_text(c["action"], "the kind of an action"),
+            )
+            for c in b["clicks"]
+        ),
+        b["shown_at_ms"],
+        optional_text(b["session"], "the session"),
+        optional_text(b["user"], "the user"),
+        optional_text(b["query_item"], "the query item"),
+        query,
+        load_in(b["load"]),
+        optional_text(b["address"], "the address"),
+        scores_in(b["scores"], len(b["items"]), "scores"),
+    )
 
 
 def click_block_out(r: ClickBlock) -> dict[str, Any]:
@@ -30,6 +95,9 @@ def click_block_out(r: ClickBlock) -> dict[str, Any]:
         "query_vectors": tables_out(r.query_vectors),
         "load": load_out(r.load),
         "address": b"" if r.address is None else np.ascontiguousarray(r.address, dtype="<i4").tobytes(),
+        "scores": scores_out(r.scores),
+        "kinds": list(r.kinds),
+        "action": b"" if r.action is None else np.ascontiguousarray(r.action, dtype="<i4").tobytes(),
     }
     for names, dtype in ((_INT32, "<i4"), (_INT64, "<i8")):
         body |= {name: np.ascontiguousarray(getattr(r, name), dtype=dtype).tobytes() for name in names}
@@ -65,6 +133,10 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
     address = array(b["address"], "<i4", lists, "address") if b["address"] else None
     if address is not None:
         check_indices(address, -1, len(actors), "address")
+    kinds = distinct_strings(b["kinds"], "kinds of actions")
+    action = array(b["action"], "<i4", clicks, "action") if b["action"] else None
+    if action is not None:
+        check_indices(action, -1, len(kinds), "action")
     list_ids = strings(b["list_ids"], lists, "list ids")
     return ClickBlock(
         space=check_space(b["space"]),
@@ -74,5 +146,8 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
         query_vectors=queries,
         load=load_in(b["load"]),
         address=address,
+        scores=scores_in(b["scores"], shown, "scores"),
+        kinds=kinds,
+        action=action,
         **columns,
     )

@@ -23,7 +23,7 @@ from kinstream.streams.records.checks import (
     text,
 )
 from kinstream.streams.records.codec import avro
-from kinstream.streams.records.codec.clicks import click_block_in, click_block_out
+from kinstream.streams.records.codec.clicks import click_block_in, click_block_out, click_in, click_out
 from kinstream.streams.records.codec.gate import decision_in, decision_out, order_in, order_out
 from kinstream.streams.records.codec.held_out import held_out_in, held_out_out
 from kinstream.streams.records.codec.json_events import read_json
@@ -32,6 +32,8 @@ from kinstream.streams.records.codec.parts import (
     load_in,
     load_out,
     round_tables,
+    scores_in,
+    scores_out,
     tables_in,
     tables_out,
 )
@@ -51,7 +53,6 @@ from kinstream.streams.records.values import (
     Declaration,
     Event,
     ItemBlock,
-    ItemClick,
     Kind,
     ModelUpdate,
     ModelVersion,
@@ -99,6 +100,8 @@ def encode(record: Record, *, float16: bool = False) -> bytes:
 def _version(record: Record) -> int | None:
     match record:
         case ConstraintBlock():
+            if record.scores is not None or (record.lists is not None and record.lists.scores is not None):
+                return 4
             if record.lists is not None:
                 return 3
             return 1 if record.events is None and record.earlier is None else 2
@@ -109,7 +112,13 @@ def _version(record: Record) -> int | None:
             if record.held_out is not None or any(c.held_out for c in counts):
                 return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
-        case Click() | ClickBlock():
+        case Click():
+            if record.scores is not None or any(click.action is not None for click in record.clicks):
+                return 3
+            return 1 if record.address is None else 2
+        case ClickBlock():
+            if record.scores is not None or record.action is not None:
+                return 3
             return 1 if record.address is None else 2
         case GateDecision():
             return 1 if record.floor is None else 2
@@ -230,48 +239,6 @@ def _item_in(b: dict[str, Any]) -> ItemBlock:
     return ItemBlock(check_space(b["space"]), ids, tables, b["time_ms"], tombstones, load_in(b["load"]))
 
 
-def _click_out(r: Click) -> dict[str, Any]:
-    return {
-        "space": r.space,
-        "list_id": r.list_id,
-        "items": list(r.items),
-        "positions": list(r.positions),
-        "clicks": [{"item": c.item, "time_ms": c.time_ms, "dwell_ms": c.dwell_ms} for c in r.clicks],
-        "shown_at_ms": r.shown_at_ms,
-        "session": r.session,
-        "user": r.user,
-        "query_item": r.query_item,
-        "query_vector": tables_out(r.query_vector),
-        "load": load_out(r.load),
-        "address": r.address,
-    }
-
-
-def _click_in(b: dict[str, Any]) -> Click:
-    if not b["items"]:
-        raise BadRecord(Reason.EMPTY, "a click record without shown items")
-    if len(b["positions"]) != len(b["items"]):
-        raise BadRecord(Reason.BAD_SHAPE, "positions and items differ in number")
-    query = tables_in(b["query_vector"], "query vector")
-    if any(len(t.vectors) != 1 for t in query):
-        raise BadRecord(Reason.BAD_SHAPE, "a query vector has one row for each modality")
-    check_finite(query, "query vector")
-    return Click(
-        check_space(b["space"]),
-        text(b["list_id"], "the list id"),
-        strings(b["items"], len(b["items"]), "items"),
-        tuple(b["positions"]),
-        tuple(ItemClick(text(c["item"], "a clicked item"), c["time_ms"], c["dwell_ms"]) for c in b["clicks"]),
-        b["shown_at_ms"],
-        optional_text(b["session"], "the session"),
-        optional_text(b["user"], "the user"),
-        optional_text(b["query_item"], "the query item"),
-        query,
-        load_in(b["load"]),
-        optional_text(b["address"], "the address"),
-    )
-
-
 def _relation_out(r: Relation) -> dict[str, Any]:
     return {
         "space": r.space,
@@ -343,6 +310,7 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
         "events": None if r.events is None else np.ascontiguousarray(r.events, dtype="<i4").tobytes(),
         "earlier": r.earlier and r.earlier.value,
         "lists": shown_out(r.lists),
+        "scores": scores_out(r.scores),
     }
 
 
@@ -398,6 +366,7 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         events,
         earlier,
         shown_in(b["lists"], len(tables[0].vectors)),
+        scores_in(b["scores"], rows, "scores"),
     )
 
 
@@ -452,7 +421,7 @@ def _model_in(b: dict[str, Any]) -> ModelVersion:
 _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "SampleBlock": _sample_out,
     "ItemBlock": _item_out,
-    "Click": _click_out,
+    "Click": click_out,
     "ClickBlock": click_block_out,
     "Relation": _relation_out,
     "RelationBlock": relation_block_out,
@@ -469,7 +438,7 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
 _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "SampleBlock": _sample_in,
     "ItemBlock": _item_in,
-    "Click": _click_in,
+    "Click": click_in,
     "ClickBlock": click_block_in,
     "Relation": _relation_in,
     "RelationBlock": relation_block_in,

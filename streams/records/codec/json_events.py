@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.checks import MAX_DIMENSION, check_space, strings, text
+from kinstream.streams.records.checks import MAX_DIMENSION, check_space, scores_of, strings, text
 from kinstream.streams.records.codec.json_text import parse
 from kinstream.streams.records.codec.parts import load_position
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     Click,
@@ -34,11 +35,14 @@ _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "items": (frozenset({"time_ms"}), frozenset({"ids", "vectors", "tombstones", "load"})),
     "click": (
         frozenset({"list_id", "items", "clicks", "shown_at_ms"}),
-        frozenset({"positions", "session", "user", "address", "query_item", "query_vector", "load"}),
+        frozenset(
+            {"positions", "session", "user", "address", "query_item", "query_vector", "load", "scores"}
+        ),
     ),
     "relation": (frozenset({"left", "right", "similar", "time_ms"}), frozenset({"source", "load"})),
 }
 
+_CLICK: Final = {"item", "time_ms", "dwell_ms", "action"}
 #: The types of numbers that the parser makes; true and false are of another.
 _NUMBERS: Final = frozenset({int, float})
 
@@ -179,14 +183,12 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
         raise BadRecord(Reason.BAD_SHAPE, "positions must be one non-negative rank for each item")
     clicks = []
     for click in _list(body["clicks"], "clicks"):
-        if not isinstance(click, dict) or not {"item", "time_ms"} <= click.keys() <= {
-            "item",
-            "time_ms",
-            "dwell_ms",
-        }:
-            raise BadRecord(Reason.BAD_SHAPE, "a click is {item, time_ms, dwell_ms?}")
+        if not isinstance(click, dict) or not {"item", "time_ms"} <= click.keys() <= _CLICK:
+            raise BadRecord(Reason.BAD_SHAPE, "a click is {item, time_ms, dwell_ms?, action?}")
         dwell = None if click.get("dwell_ms") is None else _integer(click["dwell_ms"], "dwell_ms")
-        clicks.append(ItemClick(_text(click["item"], "item"), _integer(click["time_ms"], "time_ms"), dwell))
+        action = None if click.get("action") is None else _text(click["action"], "action")
+        time_ms = _integer(click["time_ms"], "time_ms")
+        clicks.append(ItemClick(_text(click["item"], "item"), time_ms, dwell, action))
     query: tuple[Table, ...] = ()
     if body.get("query_vector") is not None:
         raw = body["query_vector"]
@@ -210,4 +212,15 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
         query,
         load,
         optional["address"],
+        _scores(body.get("scores"), len(items)),
+    )
+
+
+def _scores(value: Any, rows: int) -> Scores | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadRecord(Reason.BAD_SHAPE, "scores must be an object: a list of numbers for each name")
+    return scores_of(
+        {name: _list(numbers, f"the scores {name[:40]!r}") for name, numbers in value.items()}, rows
     )

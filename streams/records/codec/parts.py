@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.checks import MAX_LOAD_ID_LENGTH, sequence_number, text, vectors
+from kinstream.streams.records.checks import (
+    MAX_LOAD_ID_LENGTH,
+    check_scores,
+    sequence_number,
+    text,
+    vectors,
+)
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import LoadPosition, Table
 
 
@@ -58,6 +65,21 @@ def load_in(body: dict[str, Any] | None) -> LoadPosition | None:
 def load_position(load_id: str, sequence: int) -> LoadPosition:
     """A position in a load, its parts checked."""
     return LoadPosition(text(load_id, "a load id", MAX_LOAD_ID_LENGTH), sequence_number(sequence))
+
+
+def scores_out(scores: Scores | None) -> dict[str, Any] | None:
+    if scores is None:
+        return None
+    values = np.ascontiguousarray(scores.values, dtype="<f4")
+    return {"names": list(scores.names), "values": values.tobytes()}
+
+
+def scores_in(body: dict[str, Any] | None, rows: int, what: str) -> Scores | None:
+    if body is None:
+        return None
+    names = tuple(body["names"])
+    values = array(body["values"], "<f4", rows * len(names), what)
+    return check_scores(Scores(names, values.reshape(rows, len(names))), what)
 
 
 def array(data: bytes, dtype: str, rows: int, what: str) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.codec.parts import array
+from kinstream.streams.records.codec.parts import array, scores_in, scores_out
 from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
 
 #: The largest exponent that a builder can have.
@@ -26,6 +26,7 @@ def shown_out(lists: ShownLists | None) -> dict[str, Any] | None:
         "clicked": np.ascontiguousarray(lists.clicked, dtype="u1").tobytes(),
         "actor": np.ascontiguousarray(lists.actor, dtype="<u8").tobytes(),
         "exponent": lists.exponent,
+        "scores": scores_out(lists.scores),
     }
 
 
@@ -61,4 +62,5 @@ def shown_in(body: dict[str, Any] | None, rows: int) -> ShownLists | None:
     exponent = float(body["exponent"])
     if not (math.isfinite(exponent) and 0.0 <= exponent <= _STEEPEST):
         raise BadRecord(Reason.BAD_SHAPE, f"the exponent of examination is between 0 and {_STEEPEST:g}")
-    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent)
+    scores = scores_in(body["scores"], t, "the scores of lists")
+    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores)

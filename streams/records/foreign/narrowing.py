@@ -58,7 +58,7 @@ def lost(wide: Numbers) -> tuple[int, str] | None:
             if loses:
                 example = float(values[known][gap[known].argmax()])
                 return int(column), (
-                    f"{example!r} would become {float(np.float32(example))!r}: vectors are float32, which holds 7 "
+                    f"{example!r} would become {float(np.float32(example))!r}: numbers are float32, which holds 7 "
                     "digits. Subtract a constant first, such as the oldest time, or divide"
                 )
     return None
