@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.queries.split import Split
 from benchmarks.real_embeddings.corpora import Corpus
-from kinstream.evaluation.queries.measures import answered
-from kinstream.evaluation.queries.split import Split
+from kinstream.evaluation.measures.answers import answered
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.evaluation.queries.compare import BATCH, NOTHING, compared
+from benchmarks.queries.compare import BATCH, NOTHING, compared
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.models.export import encode, export
 from kinstream.producers.simulated.documentation import corpus

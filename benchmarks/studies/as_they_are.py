@@ -28,7 +28,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
 from benchmarks.studies.never_worse import directions
+from kinstream.evaluation.experiment.contenders import BATCH_ROWS
 from kinstream.evaluation.runner.batch import Fitted, fitted
+from kinstream.learners.baselines.batch import fit_lmnn
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
@@ -123,12 +125,20 @@ def simple(X: Rows) -> dict[str, Map]:
     return scalings | {f"{name} cosine": turned(apply) for name, apply in scalings.items()}
 
 
+def lmnn(X: Rows, y: Codes, seed: int) -> Fitted:
+    """LMNN with 3 target neighbours, of random rows whose classes have two of them or more."""
+    rows = np.random.default_rng([seed, 3_141]).permutation(len(y))[:BATCH_ROWS]
+    sizes = np.bincount(y[rows])
+    rows = rows[sizes[y[rows]] > 1]
+    return Fitted(fit_lmnn(X[rows], y[rows], n_neighbors=min(3, int(sizes[sizes > 1].min()) - 1)))
+
+
 def batch_learners(kinds: Sequence[str], X: Rows, y: Codes, seed: int) -> Iterator[tuple[str, Map]]:
-    """Batch learners behind a z-score, as `kinstream evaluate --batch` fits them."""
+    """Batch learners behind a z-score, as `kinstream evaluate` fits them, and LMNN to as many rows as NCA."""
     scale = simple(X)["z"]
     for kind in kinds:
         try:
-            model = fitted(kind, scale(X), y, seed)
+            model = lmnn(scale(X), y, seed) if kind == "lmnn" else fitted(kind, scale(X), y, seed)
         except SettingsError:
             continue
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
+FILE_PREFIX: Final = "file:"
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--from",
                 "sources",
                 multiple=True,
-                metavar="events|constraints|file:PATH|sklearn:NAME",
+                metavar="events:SPACE|constraints:SPACE|file:PATH|sklearn:NAME",
                 help="What to evaluate on; several data sets may be named.",
             ),
             click.option(
@@ -38,14 +38,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "learners",
                 multiple=True,
                 metavar="NAME",
-                help="[learners.NAME], or a kind. [default: all of the settings, or mixture]",
-            ),
-            click.option(
-                "--builder",
-                "builders",
-                multiple=True,
-                metavar="NAME",
-                help="[builders.NAME], or a kind, for every learner. [default: what each follows, or one-pass]",
+                help="[learners.NAME], or a kind; lda and nca are fitted to all training rows at once. "
+                "[default: all of the settings, or mixture]",
             ),
             click.option(
                 "--grid",
@@ -55,28 +49,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Values to choose from.",
             ),
             click.option("--splits", default=10, show_default=True, help="Splits of each data set."),
-            click.option(
-                "--seed", default=0, show_default=True, help="Seed of splits, builders and learners."
-            ),
             click.option("--in-order", is_flag=True, help="Learn from earlier rows, measure on later ones."),
-            click.option("--max-train", type=int, help="Maximum number of rows to learn from."),
-            click.option(
-                "--missing",
-                type=click.Choice(["refuse", "drop", "mean"]),
-                default="refuse",
-                show_default=True,
-                help="File: empty features and NaN: an error, the row left out, or the mean of the training rows.",
-            ),
-            click.option(
-                "--batch", is_flag=True, help="Also LDA, NCA and LMNN, fitted to all training rows at once."
-            ),
-            click.option(
-                "--passes",
-                type=click.IntRange(min=1),
-                help="Maximum number of passes over the rows. [default: as many as make 5,000 constraints; "
-                "1 with --in-order]",
-            ),
-            click.option("--space", metavar="NAME", help="Log: the space."),
             click.option("--start", metavar="OFFSET|TIME", help="Log: first offset, or ISO time."),
             click.option("--end", metavar="OFFSET|TIME", help="Log: end offset or ISO time, exclusive."),
             click.option(
@@ -92,7 +65,7 @@ class _WithMore(click.Group):
     """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["counterfactual", "propensities", "queries"]
+        return ["counterfactual", "propensities"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "propensities":
@@ -103,10 +76,6 @@ class _WithMore(click.Group):
             from kinstream.cli.evaluate.counterfactual import counterfactual
 
             return counterfactual
-        if cmd_name == "queries":
-            from kinstream.cli.evaluate.queries import queries
-
-            return queries
         return None
 
 
@@ -125,9 +94,8 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
     \b
     Examples:
       kinstream evaluate --from sklearn:wine --learner opml --grid opml.gamma=1e-3,1e-2 --splits 10
-      kinstream evaluate --from events --space shop --in-order --splits 3
-      kinstream evaluate --from constraints --space shop --hold-out 0.1
-      kinstream evaluate queries --batch
+      kinstream evaluate --from events:shop --in-order --splits 3
+      kinstream evaluate --from constraints:shop --hold-out 0.1
       kinstream evaluate counterfactual --space docs --model new.npz
     """
     if ctx.invoked_subcommand is not None:
@@ -136,44 +104,23 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
         raise SettingsError(
             "--from is missing: name a log, a file or a data set; see kinstream evaluate --help"
         )
-    if options["batch"]:
-        from kinstream.learners.baselines.metric_learn import require
-
-        require("kinstream evaluate --batch")
     settings = settings_of(ctx)
-    data, contenders = (
-        _of_log(settings, options) if options["sources"][0] in _LOGS else _of_files(settings, options)
-    )
+    of_log = options["sources"][0].partition(":")[0] in _LOGS
+    data, contenders = (_of_log if of_log else _of_files)(settings, options)
     plan = _plan(contenders, data, settings, options)
     folder = options["output"] or Path("evaluations") / "-".join(one.name for one in data[:3])
     finish(plan, data, folder, options)
 
 
-def _batch(options: dict[str, Any], data: list[Data]) -> tuple[str, ...]:
-    """Kinds of batch learners; LMNN not where it takes too long."""
-    from kinstream.evaluation.experiment.contenders import BATCH, LMNN_FEATURES
-
-    if not options["batch"]:
-        return ()
-    wide = max(data, key=lambda one: int(getattr(one, "features", 0)))
-    features = int(getattr(wide, "features", 0))
-    if features <= LMNN_FEATURES:
-        return tuple(BATCH)
-    click.echo(
-        f"LMNN is left out: {wide.name} has {features} features, and above {LMNN_FEATURES} it takes minutes a split",
-        err=True,
-    )
-    return tuple(kind for kind in BATCH if kind != "lmnn")
-
-
 def _asked(options: dict[str, Any]) -> Asked:
-    from kinstream.evaluation.experiment.contenders import Asked, parse_grids
+    from kinstream.evaluation.experiment.contenders import BATCH, Asked, parse_grids
 
+    named = tuple(dict.fromkeys(options["learners"]))
     return Asked(
-        learners=tuple(dict.fromkeys(options["learners"])),
-        builders=tuple(dict.fromkeys(options["builders"])),
+        learners=tuple(name for name in named if name not in BATCH),
         grids=parse_grids(options["grids"]),
-        passes=options["passes"] or (1 if options["in_order"] else None),
+        passes=1 if options["in_order"] else None,
+        batch=tuple(name for name in named if name in BATCH),
     )
 
 
@@ -182,31 +129,27 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
     from kinstream.cli.shared.output import tell_left_out
     from kinstream.evaluation.experiment.contenders import of_rows
     from kinstream.evaluation.experiment.data import of_source
-    from kinstream.evaluation.queries.sources import FILE_PREFIX
     from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
     from kinstream.producers.labelled.sources import open_source
 
-    if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
-        raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
+    if given := [f"--{name}" for name in ("start", "end") if options[name] is not None]:
+        raise SettingsError(f"{', '.join(given)}: only for --from events:SPACE and constraints:SPACE")
     selection = chosen(by_field(options["fields"]))
-    missing = options["missing"]
-    selection = replace(selection, keep_missing=missing != "refuse")
     found: list[Data] = []
     for source in options["sources"]:
         if not source.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
             raise SettingsError(
-                f"--from {source!r}: write file:PATH or sklearn:NAME; events or constraints stands alone"
+                f"--from {source!r}: write file:PATH or sklearn:NAME; events:SPACE or constraints:SPACE stands alone"
             )
         path = source.removeprefix(FILE_PREFIX)
         name = source.removeprefix(BUNDLED_PREFIX) if source.startswith(BUNDLED_PREFIX) else Path(path).stem
         opened = open_source(path, selection)
         tell_left_out(opened.layout.left_out)
-        found.append(of_source(name, opened, missing))
+        found.append(of_source(name, opened))
     modalities = {len(getattr(one, "tables", ())) for one in found}
     if len(modalities) > 1:
         raise SettingsError("data sets of one modality and of several cannot be compared in one evaluation")
-    asked = replace(_asked(options), batch=_batch(options, found))
-    return found, of_rows(settings, asked, modalities=modalities.pop())
+    return found, of_rows(settings, _asked(options), modalities=modalities.pop())
 
 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
@@ -218,18 +161,18 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.topics import partition_of
 
-    origin, space = options["sources"][0], options["space"]
+    origin, _, space = options["sources"][0].partition(":")
     if len(options["sources"]) > 1:
         raise SettingsError(
             f"--from {origin} stands alone: no other log or data set can be evaluated beside it"
         )
-    if options["batch"]:
-        raise SettingsError("--batch needs labelled rows: --from file:PATH or sklearn:NAME")
-    if options["missing"] != "refuse":
-        raise SettingsError("--missing is for files: a record with a missing number is never in a log")
-    if space is None:
-        raise SettingsError(f"--from {origin} needs --space NAME")
+    if not space:
+        raise SettingsError(f"--from {origin} needs a space: {origin}:SPACE")
     asked = _asked(options)
+    if asked.batch:
+        raise SettingsError(
+            f"{', '.join(asked.batch)}: only for labelled rows, --from file:PATH or sklearn:NAME"
+        )
     followed = field.streams(settings, asked)
     points = [None if options[name] is None else parse_point(options[name]) for name in ("start", "end")]
     cluster = Cluster(settings.kafka)
@@ -274,10 +217,7 @@ def _plan(
         name=", ".join(one.name for one in data),
         contenders=contenders,
         splits=splits if rows or options["hold_out"] else 1,
-        seed=options["seed"],
-        splitter=InOrder(splits, 0.5 / max(splits, 1))
-        if options["in_order"]
-        else RandomHalves(seed=options["seed"], most_train=options["max_train"]),
+        splitter=InOrder(splits, 0.5 / max(splits, 1)) if options["in_order"] else RandomHalves(),
         hold_out=options["hold_out"],
         choice=Choice("error" if rows else "mistakes"),
     )

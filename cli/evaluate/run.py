@@ -26,8 +26,9 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Folder of results and report; cells finished there are not repeated.",
             ),
             click.option("--jobs", type=int, help="Processes. [default: one per core]"),
-            click.option("--no-report", is_flag=True, help="Write the result without a report."),
-            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print the result as JSON, and write no report."
+            ),
         )
     ):
         command = option(command)
@@ -43,8 +44,8 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     # Checked before a run that may take hours.
     require("scipy", "numba", who="kinstream evaluate")
     require("rich", who="the summary")
-    if not options["no_report"]:
-        require("matplotlib", "jinja2", who="the report (--no-report leaves it out)")
+    if not options["as_json"]:
+        require("matplotlib", "jinja2", who="the report (--json leaves it out)")
 
     from kinstream.evaluation.runner.run import TIMES
     from kinstream.evaluation.runner.run import evaluate as run
@@ -66,18 +67,15 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
             err=True,
         )
         raise SystemExit(130) from None
-    times = json.loads((folder / TIMES).read_text(encoding="utf-8"))
-    if not options["no_report"]:
-        from kinstream.evaluation.report import write_report
-
-        write_report(result, folder, times=times)
     if options["as_json"]:
         click.echo(json.dumps(result, indent=1, sort_keys=True))
         return result
+    from kinstream.evaluation.report import write_report
     from kinstream.evaluation.report.terminal import print_summary
 
+    times = json.loads((folder / TIMES).read_text(encoding="utf-8"))
+    write_report(result, folder, times=times)
     print_summary(result, times=times)
     click.echo(f"result: {folder / 'result.json'}")
-    if not options["no_report"]:
-        click.echo(f"report: {folder / 'report.html'}")
+    click.echo(f"report: {folder / 'report.html'}")
     return result

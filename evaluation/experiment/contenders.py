@@ -12,7 +12,6 @@ from kinstream.evaluation.experiment.log_rows import stream_name
 from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, TABLES, Contender, grid
 from kinstream.evaluation.experiment.views import several
 from kinstream.learners import registry as learners
-from kinstream.processors import registry as builders
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import BuilderSettings, LearnerSettings, Settings
 from kinstream.streams.spelling import meant
@@ -34,15 +33,12 @@ UNLEARNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 SCALES_ITSELF: Final = frozenset({"mixture"})
 #: Scaling of the rows of a learner without a scaler, and of batch learners.
 USUAL_SCALING: Final = "zscore"
-#: Rows that the slow batch learners are fitted to, at most.
+#: Rows that NCA is fitted to, at most.
 BATCH_ROWS: Final = 600
-#: Features from which LMNN takes minutes a split, and is left out.
-LMNN_FEATURES: Final = 200
 #: Batch learners: kind to name.
 BATCH: Final[Mapping[str, str]] = {
     "lda": "LDA (batch)",
     "nca": f"NCA (batch, {BATCH_ROWS} rows at most)",
-    "lmnn": f"LMNN (batch, {BATCH_ROWS} rows at most)",
 }
 
 
@@ -53,14 +49,12 @@ class Asked:
     Parameters
     ----------
     learners : names of `[learners.NAME]`, or kinds; by default all of the settings, or `USUAL` if they have none.
-    builders : names of `[builders.NAME]`, or kinds, that feed every learner; by default those that each follows.
     grids : values by setting by learner.
     passes : over the rows from which constraints are built; see `feeds.Built`.
     batch : kinds of the batch learners to include, of `BATCH`.
     """
 
     learners: tuple[str, ...] = ()
-    builders: tuple[str, ...] = ()
     grids: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     passes: int | None = 1
     batch: tuple[str, ...] = ()
@@ -80,7 +74,7 @@ def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
         elif name in learners.names():
             found[name] = LearnerSettings.model_validate({"kind": name, "from": [BUILDER]})
         else:
-            known = (*settings.learners, *learners.names())
+            known = (*settings.learners, *learners.names(), *BATCH)
             raise SettingsError(
                 f"there is no learner {name!r}; there are: {', '.join(known)}{meant([name], known)}"
             )
@@ -106,9 +100,9 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
     feeds: dict[str, Feed] = {}
     found = []
     for name, section in sections.items():
-        for builder in asked.builders or section.follows:
+        for builder in section.follows:
             feeds.setdefault(builder, _feed(settings, builder, asked))
-            several_feeds = len(asked.builders or section.follows) > 1
+            several_feeds = len(section.follows) > 1
             called = f"{name}, {builder}" if several_feeds else name
             made = _contender(called, name, section, feeds[builder], asked, modalities)
             found.append(replace(made, scaling=scaling_of(made)))
@@ -126,7 +120,7 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
     sections = wanted(settings, asked)
     found, names = [], []
     for name, section in sections.items():
-        followed = asked.builders or section.follows
+        followed = section.follows
         names.append(stream_name(followed))
         made = _contender(name, name, section, Follows(names[-1]), asked, modalities)
         # As in a live system.
@@ -137,9 +131,7 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
 
 def streams(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
     """The builders whose constraints are read, as each learner follows them."""
-    return tuple(
-        dict.fromkeys(asked.builders or section.follows for section in wanted(settings, asked).values())
-    )
+    return tuple(dict.fromkeys(section.follows for section in wanted(settings, asked).values()))
 
 
 def parse_grids(texts: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
@@ -172,14 +164,7 @@ def _value(text: str) -> Any:
 
 
 def _feed(settings: Settings, builder: str, asked: Asked) -> Feed:
-    section = settings.builders.get(builder)
-    if section is None:
-        if builder not in builders.names():
-            known = (*settings.builders, *builders.names())
-            raise SettingsError(
-                f"there is no builder {builder!r}; there are: {', '.join(known)}{meant([builder], known)}"
-            )
-        section = BuilderSettings(kind=builder)
+    section = settings.builders.get(builder) or BuilderSettings(kind=builder)
     return Built(section.kind, section.arguments(), passes=asked.passes, called=builder)
 
 

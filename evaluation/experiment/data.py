@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,6 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, 
 Labels = NDArray[np.int64]
 Tables = Mapping[str, Vectors]
 
-#: Treatments of missing features; see `of_arrays`.
-MISSING: Final = ("refuse", "drop", "mean")
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -35,14 +31,12 @@ class Rows:
     tables : (n, d_i) float32 by modality.
     labels : (n,) numbers of classes.
     names : of the features of all modalities, one after the other; empty if they have none.
-    dropped : rows of the source that were left out because a feature was missing.
     """
 
     name: str
     tables: Tables
     labels: Labels
     names: tuple[str, ...] = field(default=(), kw_only=True)
-    dropped: int = field(default=0, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -62,17 +56,10 @@ class Rows:
         found.update(self.labels.astype(np.int64).tobytes())
         return found.hexdigest()
 
-    @cached_property
-    def missing(self) -> int:
-        """Number of entries that are NaN."""
-        return sum(int(np.isnan(table).sum()) for table in self.tables.values())
-
     def describe(self) -> dict[str, object]:
         """The facts for a result."""
         classes = len(np.unique(self.labels))
-        found = {"name": self.name, "rows": len(self), "features": self.features, "classes": classes}
-        notes = {"dropped": self.dropped, "missing": self.missing}
-        return found | {name: count for name, count in notes.items() if count}
+        return {"name": self.name, "rows": len(self), "features": self.features, "classes": classes}
 
 
 @dataclass(frozen=True)
@@ -119,22 +106,17 @@ def of_arrays(
     y: NDArray[np.generic],
     *,
     names: tuple[str, ...] = (),
-    missing: str = "refuse",
 ) -> Rows:
     """Rows from arrays (n, d), or from one for each modality, with labels (n,) of any type.
 
     Parameters
     ----------
     names : see `Rows`.
-    missing : one of `MISSING`: NaN is refused, its row is left out, or it stays to be replaced in each split by the
-        mean of the training rows; see `kinstream.evaluation.experiment.splits.filled`.
 
     Raises
     ------
-    SettingsError : shapes do not fit, a value is not finite, or no row is left.
+    SettingsError : shapes do not fit, or a value is not finite.
     """
-    if missing not in MISSING:
-        raise SettingsError(f"missing must be one of {', '.join(MISSING)}, not {missing!r}")
     tables = X if isinstance(X, Mapping) else {DEFAULT_MODALITY: X}
     labels = np.asarray(y)
     found: dict[str, Vectors] = {}
@@ -142,28 +124,19 @@ def of_arrays(
         vectors = np.ascontiguousarray(narrowed(np.asarray(table)))
         if vectors.ndim != 2 or labels.shape != (len(vectors),):
             raise SettingsError(f"{name}: {modality} has shape {vectors.shape} for labels {labels.shape}")
-        bad = ~np.isfinite(vectors) if missing == "refuse" else np.isinf(vectors)
+        bad = ~np.isfinite(vectors)
         if bad.any():
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise SettingsError(f"{name}: row {row} of {modality} is not finite in column {column}")
         if (loss := lost(np.asarray(table))) is not None:
             raise SettingsError(f"{name}: column {loss[0]} of {modality}: {loss[1]}")
         found[modality] = vectors
-    kept = np.ones(len(labels), np.bool_)
-    if missing == "drop":
-        for vectors in found.values():
-            kept &= ~np.isnan(vectors).any(axis=1)
-        if not kept.any():
-            raise SettingsError(
-                f"{name}: a feature is missing in every row, so that --missing drop leaves none"
-            )
-        found = {modality: vectors[kept] for modality, vectors in found.items()}
-    numbers = np.unique(labels[kept], return_inverse=True)[1].astype(np.int64)
-    return Rows(name, found, numbers, names=names, dropped=int(len(kept) - kept.sum()))
+    numbers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return Rows(name, found, numbers, names=names)
 
 
-def of_source(name: str, source: Source, missing: str = "refuse") -> Rows:
-    """All rows of a source, in its order; `missing` as for `of_arrays`.
+def of_source(name: str, source: Source) -> Rows:
+    """All rows of a source, in its order.
 
     Raises
     ------
@@ -176,10 +149,10 @@ def of_source(name: str, source: Source, missing: str = "refuse") -> Rows:
         for (modality, _), names in zip(layout.modalities, layout.features, strict=False)
         for name in names
     )
-    return of_batch(name, read_all(source), names=names, missing=missing)
+    return of_batch(name, read_all(source), names=names)
 
 
-def of_batch(name: str, batch: Batch, *, names: tuple[str, ...] = (), missing: str = "refuse") -> Rows:
-    """Rows that are in memory; `names` and `missing` as for `of_arrays`."""
+def of_batch(name: str, batch: Batch, *, names: tuple[str, ...] = ()) -> Rows:
+    """Rows that are in memory; `names` as for `of_arrays`."""
     tables = {t.name: t.vectors for t in batch.tables}
-    return of_arrays(name, tables, np.asarray(batch.labels), names=names, missing=missing)
+    return of_arrays(name, tables, np.asarray(batch.labels), names=names)

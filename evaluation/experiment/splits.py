@@ -119,7 +119,7 @@ class Scaling:
             raise SettingsError(f"a scaling is fitted on train or on all, not on {self.fitted!r}")
 
     def __call__(self, tables: Tables, train: Index) -> dict[str, Vectors]:
-        """All rows of each table after the scaler; the tables have no missing entries."""
+        """All rows of each table after the scaler."""
         if self.kind == "none":
             return dict(tables)
         return {
@@ -150,38 +150,6 @@ def scaled_blocks(
         )
         for block in blocks
     ]
-
-
-def filled(tables: Tables, train: Index, names: Sequence[str] = ()) -> Tables:
-    """Tables whose missing entries (NaN) are the mean of their column over the training rows that have it.
-
-    Parameters
-    ----------
-    names : of the columns of all tables, one after the other, for the error.
-
-    Raises
-    ------
-    SettingsError : a column has no value in the training rows.
-    """
-    found, before = dict(tables), 0
-    for name, table in tables.items():
-        first, before = before, before + table.shape[1]
-        missing = np.isnan(table)
-        if not missing.any():
-            continue
-        known = ~missing[train]
-        empty = np.flatnonzero(missing.any(axis=0) & ~known.any(axis=0))
-        if len(empty):
-            column = int(empty[0])
-            called = repr(names[first + column]) if names else f"{column + 1} of {name}"
-            raise SettingsError(
-                f"column {called} has no value in the {len(train)} training rows, and so no mean: leave it out with "
-                "--field vector"
-            )
-        total = np.where(known, table[train], 0.0).sum(axis=0, dtype=np.float64)
-        mean = total / np.maximum(known.sum(axis=0), 1)
-        found[name] = np.where(missing, mean, table).astype(np.float32)
-    return found
 
 
 def _scaled(table: Vectors, fit: Vectors, kind: str) -> Vectors:

@@ -68,7 +68,6 @@ def sentences(results: Results, line: Mapping[str, Any], what: Measure) -> tuple
     for name in line["batch"]:
         found.append(f"{name} is better still ({number(entries[name].mean)}), but needs all rows at once.")
     found.append(_cost(results, data, metric))
-    found += [f"{fact}." for one in results.data if one["name"] == data for fact in missing_of(one)]
     found += _too_little(results, line, metric if metric not in results.unlearned else learned)
     return title, tuple(filter(None, found))
 
@@ -83,17 +82,6 @@ def shares_of(results: Results, data: str) -> Importance | None:
             shown, left = pairs[:FEATURES], pairs[FEATURES:]
             return Importance(str(metric), tuple(shown), len(left), math.fsum(share for _, share in left))
     return None
-
-
-def missing_of(data: Mapping[str, Any]) -> list[str]:
-    """The treatment of missing features of a data set, as sentences."""
-    found = []
-    if data.get("dropped"):
-        found.append(f"{several(data['dropped'], 'row')} with a missing feature left out")
-    if data.get("missing"):
-        count = several(data["missing"], "missing feature")
-        found.append(f"{count} replaced by the mean of the training rows")
-    return found
 
 
 def _best_learner(results: Results, line: Mapping[str, Any], what: Measure) -> str:

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kinstream.evaluation.measures.names import Measure
 from kinstream.evaluation.report import charts
-from kinstream.evaluation.report.advice import missing_of, shares_of, shown_shares
+from kinstream.evaluation.report.advice import shares_of, shown_shares
 from kinstream.evaluation.report.answer import answer
 from kinstream.evaluation.report.results import Entry, Mark, Results, Standing
 from kinstream.evaluation.report.words import capital, chance, number, several, spread
@@ -164,7 +164,6 @@ def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Pictu
     facts = [several(data["rows"], "row"), several(data["features"], "feature")]
     if data.get("classes"):
         facts.append(several(data["classes"], "class", "classes"))
-    facts += missing_of(data)
     found = shares_of(results, name)
     return {
         "name": name,

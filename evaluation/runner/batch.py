@@ -1,4 +1,4 @@
-"""LDA, NCA and LMNN, fitted to all training rows at once, for comparison with online learners."""
+"""LDA and NCA, fitted to all training rows at once, for comparison with online learners."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def fitted(kind: str, X: Features, y: Labels, seed: int) -> Fitted:
 
     Parameters
     ----------
-    kind : "lda" and "nca" are scikit-learn's, "lmnn" metric-learn's with 3 target neighbours. NCA and LMNN take
-        `BATCH_ROWS` random rows at most.
+    kind : "lda" or "nca" of scikit-learn. NCA takes `BATCH_ROWS` random rows at most.
     X, y : (n, d) scaled features and (n,) classes. Rows of a class with a single row are left out.
     seed : of the choice of rows and of NCA.
 
@@ -63,12 +62,8 @@ def fitted(kind: str, X: Features, y: Labels, seed: int) -> Fitted:
 
             model = LinearDiscriminantAnalysis().fit(wide, labels)
             return Fitted(model.scalings_[:, : model._max_components].T)
-        if kind == "nca":
-            from sklearn.neighbors import NeighborhoodComponentsAnalysis
+        from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-            return Fitted(NeighborhoodComponentsAnalysis(random_state=seed).fit(wide, labels).components_)
-        from kinstream.learners.baselines.batch import fit_lmnn
-
-        return Fitted(fit_lmnn(wide, labels, n_neighbors=min(3, int(sizes.min()) - 1)))
+        return Fitted(NeighborhoodComponentsAnalysis(random_state=seed).fit(wide, labels).components_)
     except (ValueError, np.linalg.LinAlgError) as error:
         raise SettingsError(f"cannot be fitted: {error}") from error

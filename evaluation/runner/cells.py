@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, TimeSeriesSplit
 from kinstream.evaluation.experiment import views
 from kinstream.evaluation.experiment.data import Data, Labels, Recorded, Rows, Tables
 from kinstream.evaluation.experiment.plan import Cell, Contender, Plan
-from kinstream.evaluation.experiment.splits import Index, Scaling, filled, scaled_blocks
+from kinstream.evaluation.experiment.splits import Index, Scaling, scaled_blocks
 from kinstream.evaluation.measures.measurement import Measured, of_constraints, of_rows
 from kinstream.evaluation.runner.batch import fitted
 from kinstream.evaluation.runner.prequential import Run, prequential
@@ -139,9 +139,9 @@ class Runner:
         return self._scaled[1][kind]
 
     def _scale(self, data: Rows, train: Index, contender: Contender) -> dict[str, Any]:
-        """All rows, their missing entries filled in, after the contender's scaler; both by the training rows."""
+        """All rows after the contender's scaler, which is fitted to the training rows."""
         scaling = self._plan.scaling if contender.scaling is None else Scaling(contender.scaling)
-        return scaling(filled(data.tables, train, data.names), train)
+        return scaling(data.tables, train)
 
     def _stream(
         self, place: tuple[int, int], contender: Contender, train: Tables, y: Labels, seed: int

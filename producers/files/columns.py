@@ -36,7 +36,6 @@ def choose(
     names: Sequence[str],
     selection: Selection,
     usable: Sequence[str],
-    last: str | None = None,
     left_out: Sequence[str] = (),
 ) -> Columns:
     """Find the columns of a selection.
@@ -46,14 +45,13 @@ def choose(
     place : of the table, for messages.
     names : all columns.
     usable : the default features.
-    last : the default label.
     left_out : those of the default features that only number rows.
 
     Raises
     ------
     SourceError : a column is missing, or the label cannot be guessed.
     """
-    label = _label(place, names, selection.label, last)
+    label = _label(place, names, selection.label)
     if selection.ids is not None:
         _present(place, names, selection.ids)
     left: tuple[str, ...] = ()
@@ -78,14 +76,12 @@ def no_features(place: str, names: Sequence[str], left_out: Sequence[str]) -> So
     return SourceError(f"{place}: no column is left for the features; there are: {', '.join(names)}{only}")
 
 
-def _label(place: str, names: Sequence[str], wanted: str | None, last: str | None) -> str:
+def _label(place: str, names: Sequence[str], wanted: str | None) -> str:
     if wanted is not None:
         return _present(place, names, wanted)
     likely = [name for name in names if name.strip().lower() in LABEL_NAMES]
     if len(likely) == 1:
         return likely[0]
-    if last is not None:
-        return last
     found = "no column is" if not likely else f"several columns are ({', '.join(likely)})"
     raise SourceError(
         f"{place}: {found} called one of {', '.join(LABEL_NAMES)}; choose the column of the label: "

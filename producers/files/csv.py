@@ -19,7 +19,6 @@ from pyarrow import csv
 from kinstream.producers.files.columns import refuse_twice
 from kinstream.producers.files.csv_rows import CsvRows
 from kinstream.producers.files.numbers import RowError, Where
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.text import refuse_other_text
 from kinstream.streams.encodings import HEAD
 from kinstream.streams.errors import SourceError
@@ -58,15 +57,13 @@ class CsvFile:
 
     text_is_typed: Final = False
 
-    def __init__(self, path: Path, form: CsvFormat) -> None:
-        self._header = form.header
+    def __init__(self, path: Path) -> None:
         self.path: Final = path
-        self._delimiter = form.delimiter or self._found_delimiter()
+        self._delimiter = self._found_delimiter()
         self.names: Final = self._names()
         self.usable: Final = self.names
         self.indexes: Final = ()
-        self.last: Final = None if form.header else self.names[-1]
-        self.reading: Final = {"csv": 1, "delimiter": self._delimiter, "header": form.header}
+        self.reading: Final = {"csv": 1, "delimiter": self._delimiter, "header": True}
 
     def _found_delimiter(self) -> str:
         """A tab for .tsv; else a comma, or another one if the first line has that and no comma outside of quotes."""
@@ -82,7 +79,7 @@ class CsvFile:
         return next((one for one in ",;\t|" if one.encode() in first), ",")
 
     def _names(self) -> list[str]:
-        """Names of all columns; without a header f0, f1, and so on."""
+        """Names of all columns."""
         self._check_width()
         rows = self._rows()
         try:
@@ -144,11 +141,11 @@ class CsvFile:
 
     def line(self, row: int) -> int | None:
         try:
-            line = self._rows().line(row + self._header, len(self.names), BLOCK_BYTES)
+            line = self._rows().line(row + 1, len(self.names), BLOCK_BYTES)
         except (OSError, EOFError, zlib.error):
             # The row's number is still right.
             return None
-        return None if line == row + 1 + self._header else line
+        return None if line == row + 2 else line
 
     def _rows(self) -> CsvRows:
         """The bytes of its rows.
@@ -175,7 +172,7 @@ class CsvFile:
                 spaces += 1
                 return "skip"
             # The parser counts the header and lines of spaces, and no blank ones.
-            number = row.number - self._header - spaces - 1
+            number = row.number - spaces - 2
             fault = f": {row.actual_columns} columns, but others have {row.expected_columns}"
             bad.append(RowError(str(self.path), number, fault))
             return "error"
@@ -185,11 +182,7 @@ class CsvFile:
                 return csv.open_csv(
                     pa.PythonFile(rows, "r"),
                     # Only the single-threaded reader knows the number of a bad row.
-                    read_options=csv.ReadOptions(
-                        use_threads=False,
-                        block_size=BLOCK_BYTES,
-                        autogenerate_column_names=not self._header,
-                    ),
+                    read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
                     parse_options=csv.ParseOptions(
                         delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=ragged
                     ),
@@ -225,5 +218,5 @@ class CsvFile:
         if (found := _RAGGED.search(str(error))) is not None:
             number, expected, actual = map(int, found.groups())
             fault = f": {actual} columns, but others have {expected}; it is not valid UTF-8"
-            return RowError(str(self.path), number - self._header - 1, fault)
+            return RowError(str(self.path), number - 2, fault)
         return SourceError(f"{self.path}: {error}")

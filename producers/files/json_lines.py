@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kinstream.producers.files.cells import CellFile, TableCells
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import ending, existing, open_table
 from kinstream.producers.files.text import refuse_other_text
 from kinstream.streams.encodings import HEAD
@@ -33,7 +32,7 @@ def open_cells(path: Path) -> CellFile:
     """
     if ending(path, JSON_ENDINGS):
         return JsonLines(path)
-    return TableCells(open_table(str(path), CsvFormat(), *JSON_ENDINGS[:2]))
+    return TableCells(open_table(str(path), *JSON_ENDINGS[:2]))
 
 
 class JsonLines:

@@ -34,7 +34,6 @@ class NpzFile:
     SourceError : the file cannot be used.
     """
 
-    last: Final = None
     text_is_typed: Final = True
 
     def __init__(self, path: Path) -> None:

@@ -81,12 +81,8 @@ def refuse_missing(column: pa.Array, where: Where) -> None:
         raise where.error(pc.index(missing, True).as_py(), "the value is missing")
 
 
-def numbers(column: pa.Array, where: Where, *, keep_missing: bool = False) -> NDArray[np.float32]:
+def numbers(column: pa.Array, where: Where) -> NDArray[np.float32]:
     """A column of numbers, of text that parses as numbers, or of lists of numbers.
-
-    Parameters
-    ----------
-    keep_missing : missing numbers and NaN become NaN; by default they are refused. A list must be there in any case.
 
     Returns
     -------
@@ -97,30 +93,26 @@ def numbers(column: pa.Array, where: Where, *, keep_missing: bool = False) -> ND
     SourceError : a value is missing, not a finite number or too large for float32, or lists differ in length.
     """
     if is_list(column.type):
-        return _vectors(column, where, keep_missing)
-    if not keep_missing:
-        refuse_missing(column, where)
+        return _vectors(column, where)
+    refuse_missing(column, where)
     if is_text(column.type):
-        values = _parsed(_empty_as_null(column) if keep_missing else column, where)
+        values = _parsed(column, where)
     elif is_number(column.type):
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     else:
         raise where.wrong(f"holds {column.type}, not numbers")
-    return as_float32(values, where, keep_missing=keep_missing)[:, np.newaxis]
+    return as_float32(values, where)[:, np.newaxis]
 
 
-def as_float32(
-    values: NDArray[Any], where: Where, width: int = 1, *, keep_missing: bool = False
-) -> NDArray[np.float32]:
+def as_float32(values: NDArray[Any], where: Where, width: int = 1) -> NDArray[np.float32]:
     """Numbers, `width` per row, as float32.
 
     Raises
     ------
-    SourceError : one is not finite, too large, or large and would lose what tells it from others. With `keep_missing`
-        NaN is kept.
+    SourceError : one is not finite, too large, or large and would lose what tells it from others.
     """
     small = narrowed(values)
-    finite = np.isfinite(small) | (np.isnan(small) if keep_missing else False)
+    finite = np.isfinite(small)
     if not finite.all():
         at = int(np.flatnonzero(~finite)[0])
         value = float(values[at])
@@ -131,11 +123,6 @@ def as_float32(
     if (found := lost(values.reshape(-1, width))) is not None:
         raise where.wrong(found[1] if width == 1 else f"number {found[0]} of a list: {found[1]}")
     return small
-
-
-def _empty_as_null(column: pa.Array) -> pa.Array:
-    trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
 
 
 def _parsed(column: pa.Array, where: Where) -> NDArray[np.float64]:
@@ -161,7 +148,7 @@ def _parsed_with_spaces(column: pa.Array, where: Where) -> pa.Array:
         raise
 
 
-def _vectors(column: pa.Array, where: Where, keep_missing: bool) -> NDArray[np.float32]:
+def _vectors(column: pa.Array, where: Where) -> NDArray[np.float32]:
     refuse_missing(column, where)
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
     width = int(lengths[0]) if len(lengths) else 0
@@ -174,9 +161,9 @@ def _vectors(column: pa.Array, where: Where, keep_missing: bool) -> NDArray[np.f
     flat = column.flatten()
     if not is_number(flat.type):
         raise where.wrong(f"holds {column.type}, not numbers")
-    if flat.null_count and not keep_missing:
+    if flat.null_count:
         raise where.error(
             pc.index(pc.is_null(flat), True).as_py() // width, "a number in the list is missing"
         )
     values = flat.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return as_float32(values, where, width, keep_missing=keep_missing).reshape(-1, width)
+    return as_float32(values, where, width).reshape(-1, width)

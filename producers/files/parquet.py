@@ -31,7 +31,6 @@ class ParquetFile:
     SourceError : the file cannot be used.
     """
 
-    last: Final = None
     text_is_typed: Final = True
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from kinstream.producers.files.numbers import RowError
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.streams.errors import SourceError
 
 CSV_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -36,10 +35,6 @@ class TableFile(Protocol):
     @property
     def indexes(self) -> Sequence[str]:
         """The columns that the file declares as an index."""
-
-    @property
-    def last(self) -> str | None:
-        """The default label of a file without a header."""
 
     @property
     def text_is_typed(self) -> bool:
@@ -72,7 +67,7 @@ def lines_of(file: _Lines) -> Iterator[None]:
         raise RowError(error.place, error.row, error.fault, line) from error
 
 
-def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
+def open_table(name: str, *others: str) -> TableFile:
     """Open a .csv, .tsv (each also with .gz), .parquet or .npz file.
 
     Parameters
@@ -100,7 +95,7 @@ def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
         return ParquetFile(path)
     from kinstream.producers.files.csv import CsvFile
 
-    return CsvFile(path, csv)
+    return CsvFile(path)
 
 
 def ending(path: Path, endings: Sequence[str]) -> str | None:

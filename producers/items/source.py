@@ -15,7 +15,6 @@ from kinstream.producers.files.bookkeeping import bookkeeping
 from kinstream.producers.files.cells import JOINT
 from kinstream.producers.files.columns import matching, no_features
 from kinstream.producers.files.numbers import RowError, Where, numbers
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
 from kinstream.producers.files.text import names, timely
 from kinstream.producers.items.categories import Category, OneHot, category_values
@@ -313,4 +312,4 @@ def open_items(
     SettingsError : a field is not known, or takes one column only.
     SourceError : the file cannot be used; names row and column.
     """
-    return ItemSource(open_table(name, CsvFormat()), given, categories, faults)
+    return ItemSource(open_table(name), given, categories, faults)

@@ -56,11 +56,9 @@ def from_arrays(
     *,
     identity: str,
     ids: tuple[str, ...] | None = None,
-    label_type: str = "auto",
     place: str = "arrays",
     label: str = "y",
     names: Mapping[str, Sequence[str]] | None = None,
-    keep_missing: bool = False,
 ) -> ArraySource:
     """A source of arrays.
 
@@ -70,7 +68,6 @@ def from_arrays(
     y : (n,) whole numbers or text.
     place, label : for messages.
     names : modality -> the names of its features; by default its name with the place in the vector.
-    keep_missing : NaN is kept; by default it is refused.
 
     Raises
     ------
@@ -80,13 +77,11 @@ def from_arrays(
         raise SourceError(f"{place}: array {label!r} has shape {y.shape}; labels have one dimension")
     if y.dtype.kind not in "biufU":
         raise SourceError(f"{place}: array {label!r} holds {y.dtype}; labels are whole numbers or text")
-    scan = LabelScan(label_type, text_is_typed=True)
+    scan = LabelScan(text_is_typed=True)
     column = pa.array(check_array(y, Where(place, label)))
     scan.add(column, Where(place, label))
     check_rows(scan, place)
-    tables = tuple(
-        Table(name, _vectors(array, len(y), place, name, keep_missing)) for name, array in features.items()
-    )
+    tables = tuple(Table(name, _vectors(array, len(y), place, name)) for name, array in features.items())
     if ids is not None and len(ids) != len(y):
         raise SourceError(f"{place}: {len(ids)} ids for {len(y)} labels")
     sizes = tuple((t.name, t.vectors.shape[1]) for t in tables)
@@ -96,7 +91,7 @@ def from_arrays(
     return ArraySource(Batch(tables, labels(column, scan.kind, Where(place, label)), ids), layout, identity)
 
 
-def _vectors(array: NDArray[Any], rows: int, place: str, name: str, keep_missing: bool) -> Vectors:
+def _vectors(array: NDArray[Any], rows: int, place: str, name: str) -> Vectors:
     if array.dtype.kind not in "biuf":
         raise SourceError(f"{place}: array {name!r} holds {array.dtype}, not numbers")
     if array.ndim < 1 or len(array) != rows:
@@ -106,7 +101,7 @@ def _vectors(array: NDArray[Any], rows: int, place: str, name: str, keep_missing
     if not 1 <= width <= MAX_DIMENSION:
         raise SourceError(f"{place}: array {name!r} has {width} features; possible are 1 to {MAX_DIMENSION}")
     small = narrowed(flat)
-    finite = np.isfinite(small) | (np.isnan(small) if keep_missing else False)
+    finite = np.isfinite(small)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         as_float32(flat[row, column : column + 1], Where(place, f"{name}[{column}]", row))

@@ -55,12 +55,11 @@ def open_bundled(name: str, selection: Selection) -> ArraySource:
     else:
         loaded = getattr(datasets, f"load_{name}")()
     X, y = np.ascontiguousarray(loaded.data, np.float64), np.ascontiguousarray(loaded.target, np.int64)
-    digest = hashlib.sha256(f"{name} {X.shape} {selection.label_type}".encode() + X.tobytes() + y.tobytes())
+    digest = hashlib.sha256(f"{name} {X.shape} auto".encode() + X.tobytes() + y.tobytes())
     return from_arrays(
         {DEFAULT_MODALITY: X},
         y,
         identity=digest.hexdigest(),
-        label_type=selection.label_type,
         place=place,
         names={DEFAULT_MODALITY: [str(feature) for feature in loaded.feature_names]},
     )

@@ -32,12 +32,10 @@ class LabelScan:
 
     Parameters
     ----------
-    wanted : "auto", "integer" or "string".
     text_is_typed : whether text is a real type (Parquet, NPZ) or the only type of the file (CSV).
     """
 
-    def __init__(self, wanted: str, *, text_is_typed: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, *, text_is_typed: bool) -> None:
         self._text_is_typed = text_is_typed
         self._seen: set[Any] = set()
         self._integer = self._flags = True
@@ -48,7 +46,7 @@ class LabelScan:
 
         Raises
         ------
-        SourceError : one is missing, too long, or cannot be of the wanted type.
+        SourceError : one is missing, too long, or no whole number of 64 bits in a column of numbers.
         """
         column = _plain(column, where)
         text = is_text(column.type)
@@ -56,10 +54,9 @@ class LabelScan:
         if text:
             flags = pc.match_substring_regex(column, _FLAG)
             self._flags = self._flags and pc.all(flags).as_py()
-            fit = pc.or_(fit, flags) if self._wanted == "integer" else fit
         if pc.all(fit).as_py() is False:
             row = pc.index(fit, False).as_py()
-            if self._wanted == "integer" or not text:
+            if not text:
                 raise where.error(row, f"the label {column[row].as_py()!r} is not a whole number of 64 bits")
             self._integer = False
         if text:
@@ -67,7 +64,7 @@ class LabelScan:
             if pc.any(long).as_py():
                 row = pc.index(long, True).as_py()
                 raise where.error(row, f"the label is longer than {MAX_STRING_LENGTH} characters")
-            if self._text_is_typed and self._wanted == "auto":
+            if self._text_is_typed:
                 self._integer = self._flags = False
         self._seen.update(pc.unique(column).to_pylist())
         self.rows += len(column)
@@ -75,9 +72,7 @@ class LabelScan:
     @property
     def kind(self) -> LabelType:
         """The type of all labels."""
-        if self._wanted == "auto":
-            return "integer" if self._integer or self._flags else "string"
-        return "integer" if self._wanted == "integer" else "string"
+        return "integer" if self._integer or self._flags else "string"
 
     @property
     def classes(self) -> int:

@@ -34,21 +34,19 @@ def open_npz(path: Path, selection: Selection) -> ArraySource:
     if columns.ids is not None:
         where = Where(str(path), columns.ids)
         ids = names(as_column(arrays[columns.ids], where), where, typed=True)
-    described = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
+    described = json.dumps([columns.features, columns.label, columns.ids, "auto"])
     identity = hashlib.sha256(f"{file_digest(path)} {described}".encode()).hexdigest()
     return from_arrays(
         features,
         arrays[columns.label],
         identity=identity,
         ids=ids,
-        label_type=selection.label_type,
         place=str(path),
         label=columns.label,
         names={
             modality: entries(found[0], math.prod(arrays[found[0]].shape[1:]))
             for modality, found in columns.features
         },
-        keep_missing=selection.keep_missing,
     )
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.labelled.batch import Source
 from kinstream.producers.labelled.bundled import BUNDLED, BUNDLED_PREFIX, open_bundled
 
 _USUAL_COLUMNS: Final = Selection()
-_USUAL_CSV: Final = CsvFormat()
 
 
-def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat = _USUAL_CSV) -> Source:
+def open_source(name: str, selection: Selection = _USUAL_COLUMNS) -> Source:
     """Open a .csv, .tsv, .parquet or .npz file, or a data set of scikit-learn ("sklearn:digits").
 
     Raises
@@ -34,7 +33,7 @@ def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat
     from kinstream.producers.files.tables import open_table
     from kinstream.producers.labelled.table_source import TableSource
 
-    file = open_table(name, csv, *(BUNDLED_PREFIX + known for known in BUNDLED))
+    file = open_table(name, *(BUNDLED_PREFIX + known for known in BUNDLED))
     left_out = bookkeeping(file) if selection.features is None else ()
-    columns = choose(str(path), file.names, selection, file.usable, file.last, left_out)
-    return TableSource(file, columns, selection.label_type, keep_missing=selection.keep_missing)
+    columns = choose(str(path), file.names, selection, file.usable, left_out)
+    return TableSource(file, columns)

@@ -30,22 +30,17 @@ class TableSource:
     ----------
     file : the source of the columns.
     columns : the columns to read.
-    label_type : "auto", "integer" or "string".
-    keep_missing : see `kinstream.producers.files.selection.Selection`.
 
     Raises
     ------
     SourceError : a row cannot be used.
     """
 
-    def __init__(
-        self, file: TableFile, columns: Columns, label_type: str, *, keep_missing: bool = False
-    ) -> None:
+    def __init__(self, file: TableFile, columns: Columns) -> None:
         path = self._path = file.path
         self._file = file
         self._columns = columns
-        self._keep_missing = keep_missing
-        scan = LabelScan(label_type, text_is_typed=file.text_is_typed)
+        scan = LabelScan(text_is_typed=file.text_is_typed)
         self._sizes: tuple[tuple[str, int], ...] = ()
         self._features: tuple[tuple[str, ...], ...] = ()
         with lines_of(file):
@@ -93,10 +88,7 @@ class TableSource:
         place = str(self._path)
         tables, features = [], []
         for modality, columns in self._columns.features:
-            read = [
-                numbers(part.column(name), Where(place, name, first), keep_missing=self._keep_missing)
-                for name in columns
-            ]
+            read = [numbers(part.column(name), Where(place, name, first)) for name in columns]
             features.append(
                 tuple(f for name, one in zip(columns, read, strict=True) for f in entries(name, one.shape[1]))
             )

@@ -174,7 +174,7 @@ def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
         ("dead-letters", "redrive", "--all", "--yes"),
         ("produce", "labelled", "sklearn:wine", "--space", "s"),
         ("replay",),
-        ("evaluate", "--from", "events", "--space", "s"),
+        ("evaluate", "--from", "events:s"),
         ("worker", "metrics", "--new-generation"),
     ],
     ids=" ".join,

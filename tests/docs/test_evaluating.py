@@ -25,7 +25,6 @@ def test_the_first_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     command = next(blocks(PAGE, "sh")).text.splitlines()[0]
     words = [
         *shlex.split(command, comments=True)[1:],
-        "--no-report",
         "--jobs",
         "1",
         "--output",

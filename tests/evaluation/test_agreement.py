@@ -62,12 +62,12 @@ def test_the_three_ways_to_count_agree_exactly(kafka: KafkaBroker, tmp_path: Pat
                 f"checkpoints of {agent.application} at the end",
             )
         page = shown(system.metrics_pages([metrics])[0])
-        words = ("--from", "constraints", "--space", "digits")
+        log = ("--from", "constraints", "--space", "digits")
         replayed = {
-            row["learner"]: row for row in json.loads(system.run("replay", *words, "--json"))["learners"]
+            row["learner"]: row for row in json.loads(system.run("replay", *log, "--json"))["learners"]
         }
-        folder = ("--output", str(tmp_path / "evaluation"), "--no-report", "--jobs", "1", "--json")
-        result: Any = json.loads(system.run("evaluate", *words, "--hold-out", "0", *folder))
+        words = ("--from", "constraints:digits", "--hold-out", "0", "--jobs", "1", "--json")
+        result: Any = json.loads(system.run("evaluate", *words, "--output", str(tmp_path / "evaluation")))
         counted = {cell["metric"]: cell["counts"] for cell in result["cells"]}
         for learner in ("opml", "oasis"):
             assert counted[learner]["mistakes"] > 10

@@ -1,4 +1,4 @@
-"""LDA, NCA and LMNN as baselines, and what `--batch` says where they cannot run."""
+"""LDA and NCA as baselines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from kinstream.cli.main import cli
 from kinstream.evaluation.experiment.contenders import BATCH_ROWS
 from kinstream.evaluation.runner.batch import fitted
-from kinstream.streams import extras
-from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.errors import SettingsError
 
 DRAW = np.random.default_rng(8)
 Y = DRAW.integers(0, 3, 120)
@@ -49,20 +48,7 @@ def test_one_class_cannot_be_fitted() -> None:
         fitted("lda", X, np.zeros(120, np.int64), 0)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--from", "events", "--space", "a", "--batch"), "--batch needs labelled rows"),
-        (("--from", "events", "--space", "a", "--missing", "drop"), "--missing is for files"),
-    ],
-)
-def test_logs_have_neither(words: tuple[str, ...], said: str) -> None:
-    found = CliRunner().invoke(cli, ["evaluate", *words])
-    assert isinstance(found.exception, SettingsError) and said in str(found.exception)
-
-
-def test_a_missing_package_is_reported_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "installed", lambda package: package != "metric_learn")
-    found = CliRunner().invoke(cli, ["evaluate", "--from", "file:does-not-exist.csv", "--batch"])
-    assert isinstance(found.exception, PackageMissing)
-    assert "pip install 'kinstream[baselines]'" in str(found.exception)
+def test_logs_have_none() -> None:
+    found = CliRunner().invoke(cli, ["evaluate", "--from", "events:a", "--learner", "lda"])
+    assert isinstance(found.exception, SettingsError)
+    assert "lda: only for labelled rows" in str(found.exception)

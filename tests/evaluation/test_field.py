@@ -74,12 +74,11 @@ def test_a_grid_over_scalers_gets_features_as_they_are() -> None:
 
 
 def test_batch_learners_follow_the_others() -> None:
-    found = of_rows(Settings(), Asked(batch=("lda", "nca", "lmnn")))
-    assert [(c.name, c.kind, c.scaling, c.family) for c in found[-4:]] == [
+    found = of_rows(Settings(), Asked(batch=("lda", "nca")))
+    assert [(c.name, c.kind, c.scaling, c.family) for c in found[-3:]] == [
         ("mixture", "mixture", "none", "ensemble"),
         ("LDA (batch)", "lda", "zscore", "batch"),
         ("NCA (batch, 600 rows at most)", "nca", "zscore", "batch"),
-        ("LMNN (batch, 600 rows at most)", "lmnn", "zscore", "batch"),
     ]
     Plan("test", found)
 
@@ -91,14 +90,15 @@ def test_without_settings_the_default_learner_is_compared() -> None:
 
 
 def test_kinds_and_builders_are_taken_by_name() -> None:
-    asked = Asked(("careful", "rdml"), ("adjacent-pairs",))
-    with pytest.raises(
-        SettingsError, match=r"careful .*learns from triplets, and adjacent-pairs makes pairs"
-    ):
-        Plan("test", of_rows(SETTINGS, asked))
-    found = of_rows(SETTINGS, Asked(("rdml",), ("adjacent-pairs", "pairs"), passes=2))
-    assert names(found)[-2:] == ["rdml, adjacent-pairs", "rdml, pairs"]
-    assert found[-1].feed.describe() == {
+    wrong: dict[str, Any] = {
+        "builders": {"pairs": {"kind": "adjacent-pairs"}},
+        "learners": {"careful": {"kind": "opml", "from": ["pairs"]}},
+    }
+    with pytest.raises(SettingsError, match=r"careful .*learns from triplets, and pairs makes pairs"):
+        Plan("test", of_rows(Settings(**wrong), Asked()))
+    found = of_rows(SETTINGS, Asked(("both", "rdml"), passes=2))
+    assert names(found)[-3:] == ["both, one-pass", "both, pairs", "rdml"]
+    assert found[-2].feed.describe() == {
         **{"name": "pairs", "kind": "random-pairs", "settings": {}, "limit": None, "passes": 2},
         "block_rows": 256,
     }
@@ -142,6 +142,4 @@ def test_values_are_read_as_json_or_as_words() -> None:
 def test_unknown_names_are_refused_with_those_that_are_known() -> None:
     with pytest.raises(SettingsError, match=r"no learner 'opl'; there are: careful, both, .*opml"):
         of_rows(SETTINGS, Asked(("opl",)))
-    with pytest.raises(SettingsError, match=r"no builder 'all'; there are: one-pass, pairs, .*closure"):
-        of_rows(SETTINGS, Asked(("careful",), ("all",)))
     assert set(USUAL) <= set(registry.names())

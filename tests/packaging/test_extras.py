@@ -182,7 +182,7 @@ def test_an_evaluation_reports_that_packages_of_its_report_are_missing_before_it
 ) -> None:
     monkeypatch.setattr(extras, "installed", lambda package: package != "matplotlib")
     with pytest.raises(PackageMissing, match=r"matplotlib, which is not installed: .*kinstream\[report\]"):
-        finish(cast("Plan", None), [], tmp_path, {"no_report": False, "as_json": False, "jobs": 1})
+        finish(cast("Plan", None), [], tmp_path, {"as_json": False, "jobs": 1})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,7 +28,7 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
     sets.mkdir()
     fill(sets)
     words = ("opml-table-4", "--quick", "--data", str(sets), "--splits", "1", "--output", str(out))
-    found = run(*words, "--jobs", "1", "--no-report")
+    found = run(*words, "--jobs", "1")
     assert found.exit_code == 0, found.output
     assert "left out: segment.npz is not in" in found.stderr
     assert "quick form: 3 runs instead of 10" in found.stderr
@@ -37,7 +37,7 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
     assert "No error has a limit here" in found.stdout
     lines = json.loads((out / "comparison.json").read_text(encoding="utf-8"))["lines"]
     assert len(lines) == 9
-    table = run(*words, "--jobs", "1", "--no-report", "--markdown")
+    table = run(*words, "--jobs", "1", "--markdown")
     assert "| error | euclidean | opml | copml |" in table.stdout
     assert "| sensorless_2200-5 (other data: sen-5) | " in table.stdout
 

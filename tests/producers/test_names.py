@@ -296,9 +296,6 @@ def test_text_that_has_a_type_is_no_number(tmp_path: Path) -> None:
     assert in_csv(tmp_path, ["9007199254740993.0"]) == [2**53 + 1]
     assert in_csv(tmp_path, ["TRUE", "maybe"]) == ["TRUE", "maybe"]
     assert in_csv(tmp_path, ["true", "1"]) == ["true", "1"]
-    assert labels_of(str(tmp_path / "rows.csv"), label_type="integer") == [1, 1]
-    in_csv(tmp_path, ["1.0", "2.0"])
-    assert labels_of(str(tmp_path / "rows.csv"), label_type="string") == ["1.0", "2.0"]
 
 
 def test_decimals_are_labels_where_they_are_whole(tmp_path: Path) -> None:

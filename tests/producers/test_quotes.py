@@ -11,7 +11,6 @@ import pytest
 from kinstream.producers.files.cells import TableCells
 from kinstream.producers.files.csv import BLOCK_BYTES, CsvFile
 from kinstream.producers.files.csv_rows import CsvRows
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import lines_of
 from kinstream.streams.errors import SourceError
 
@@ -19,11 +18,11 @@ NO_END = "a quote has no end"
 EARLY = "a quote ends before its value does; within quotes, a quote is written twice"
 
 
-def read(path: Path, *, header: bool = True) -> tuple[list[tuple[str, ...]], str]:
+def read(path: Path) -> tuple[list[tuple[str, ...]], str]:
     """The rows of a file up to its error, and that."""
     rows: list[tuple[str, ...]] = []
     try:
-        file = CsvFile(path, CsvFormat(header=header))
+        file = CsvFile(path)
         with lines_of(file):
             rows.extend(cells for _, cells in TableCells(file).rows(file.names, 0))
     except SourceError as error:
@@ -60,8 +59,8 @@ def test_a_wrong_quote_is_told_with_its_row(
 
 def test_a_quote_without_an_end_in_a_large_file_is_told_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_bytes(b'a,1\n"b,2\n' + b"c,3\n" * (BLOCK_BYTES // 4))
-    assert read(path, header=False) == ([("a", "1")], f"row 2: {NO_END} within {BLOCK_BYTES} bytes")
+    path.write_bytes(b'id,note\na,1\n"b,2\n' + b"c,3\n" * (BLOCK_BYTES // 4))
+    assert read(path) == ([("a", "1")], f"row 2: {NO_END} within {BLOCK_BYTES} bytes")
 
 
 def test_quotes_that_are_text_and_quotes_that_are_closed_are_read(tmp_path: Path) -> None:

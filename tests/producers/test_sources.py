@@ -14,12 +14,12 @@ import pytest
 
 from kinstream.producers.files import csv as csv_module
 from kinstream.producers.files import parquet as parquet_module
-from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.labelled.batch import Batch, Source
 from kinstream.producers.labelled.bundled import BUNDLED
 from kinstream.producers.labelled.hold_out import read_all
 from kinstream.producers.labelled.sources import open_source
-from kinstream.streams.errors import SettingsError, SourceError
+from kinstream.streams.errors import SourceError
 from kinstream.testing import SOURCE_CHECKS, check_source
 
 
@@ -66,19 +66,17 @@ def test_csv_gives_vectors_labels_and_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "selection", "form"),
+    ("text", "selection"),
     [
-        ("a\tb\tclass\n1\t2\tu\n", Selection(), CsvFormat("\t")),
-        ("a;b;TARGET\n1;2;u\n", Selection(), CsvFormat(";")),
-        ("1,2,u\n", Selection(), CsvFormat(header=False)),
-        ("u,1,2\n", Selection(label="f0"), CsvFormat(header=False)),
-        ("b,kind,a\n2,u,1\n", Selection({"x": ["a", "b"]}, "kind"), CsvFormat()),
-        ("b,kind,a,note\n2,u,1,hm\n", Selection({"x": ["[a]", "b"]}, "kind"), CsvFormat()),
-        ("\ufeffa,b,label\r\n1,2,u\r\n\r\n", Selection(), CsvFormat()),
+        ("a\tb\tclass\n1\t2\tu\n", Selection()),
+        ("a;b;TARGET\n1;2;u\n", Selection()),
+        ("b,kind,a\n2,u,1\n", Selection({"x": ["a", "b"]}, "kind")),
+        ("b,kind,a,note\n2,u,1,hm\n", Selection({"x": ["[a]", "b"]}, "kind")),
+        ("\ufeffa,b,label\r\n1,2,u\r\n\r\n", Selection()),
     ],
 )
-def test_csv_in_other_forms(tmp_path: Path, text: str, selection: Selection, form: CsvFormat) -> None:
-    batch = read_all(open_source(write(tmp_path, text), selection, form))
+def test_csv_in_other_forms(tmp_path: Path, text: str, selection: Selection) -> None:
+    batch = read_all(open_source(write(tmp_path, text), selection))
     assert x_of(batch) == [[1.0, 2.0]]
     assert labels_of(batch) == ["u"]
 
@@ -105,8 +103,6 @@ def test_the_type_of_csv_labels_is_that_of_the_whole_file(
     monkeypatch.setattr(csv_module, "BLOCK_BYTES", 40)
     name = write(tmp_path, "a,label\n" + "".join(f"1,{v}\n" for v in values))
     assert labels_of(read_all(open_source(name))) == expected
-    text = read_all(open_source(name, Selection(label_type="string")))
-    assert labels_of(text) == values
 
 
 def test_parquet_gives_numbers_and_lists(tmp_path: Path) -> None:
@@ -132,22 +128,18 @@ def test_parquet_gives_numbers_and_lists(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("column", "wanted", "expected"),
+    ("column", "expected"),
     [
-        (pa.array([1, 2], pa.uint8()), "auto", [1, 2]),
-        (pa.array([1.0, 2.0]), "auto", [1, 2]),
-        (pa.array(np.array([1.0, 2.0], np.float16)), "auto", [1, 2]),
-        (pa.array([True, False]), "auto", [1, 0]),
-        (pa.array(["1", "2"]), "auto", ["1", "2"]),
-        (pa.array(["1", "2"]), "integer", [1, 2]),
-        (pa.array([1, 2]), "string", ["1", "2"]),
+        (pa.array([1, 2], pa.uint8()), [1, 2]),
+        (pa.array([1.0, 2.0]), [1, 2]),
+        (pa.array(np.array([1.0, 2.0], np.float16)), [1, 2]),
+        (pa.array([True, False]), [1, 0]),
+        (pa.array(["1", "2"]), ["1", "2"]),
     ],
 )
-def test_typed_labels_keep_their_type(
-    tmp_path: Path, column: pa.Array, wanted: str, expected: list[Any]
-) -> None:
+def test_typed_labels_keep_their_type(tmp_path: Path, column: pa.Array, expected: list[Any]) -> None:
     name = parquet(tmp_path, {"a": [0.5, 1.5], "y": column})
-    assert labels_of(read_all(open_source(name, Selection(label_type=wanted)))) == expected
+    assert labels_of(read_all(open_source(name))) == expected
 
 
 def test_npz_gives_one_array_for_each_modality(tmp_path: Path) -> None:
@@ -184,15 +176,12 @@ def sources(folder: Path) -> dict[str, Source]:
     columns = {"a": X[:, 0], "b": X[:, 1], "label": [f"k{n % 7}" for n in range(rows)]}
     return {
         "csv": open_source(write(folder, text)),
-        "csv without header": open_source(
-            write(folder, text.split("\n", 1)[1], "bare.csv"), csv=CsvFormat(header=False)
-        ),
         "parquet": open_source(parquet(folder, columns, row_group_size=70)),
         "npz": open_source(npz(folder, X=X, y=np.array(columns["label"]))),
     }
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv without header", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
 def test_a_source_reads_on_from_any_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -214,7 +203,7 @@ def test_a_source_reads_on_from_any_position(
 
 
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", ["csv", "csv without header", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
 def test_every_source_passes_the_shared_checks(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -246,13 +235,11 @@ def test_the_identity_is_that_of_the_rows_and_their_reading(tmp_path: Path) -> N
     other = write(tmp_path, text.replace("3", "4"), "other.csv")
     found = [
         open_source(name).identity,
-        open_source(name, Selection(label_type="string")).identity,
         open_source(name, Selection({"x": ["a"]})).identity,
         open_source(other).identity,
     ]
-    assert len(set(found)) == 4
+    assert len(set(found)) == 3
     assert open_source(same).identity == found[0]
-    assert open_source(name, Selection(label_type="integer")).identity == found[0]
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------
@@ -270,11 +257,6 @@ def test_the_identity_is_that_of_the_rows_and_their_reading(tmp_path: Path) -> N
         ("a,label\n1,x\n-inf,y\n", Selection(), r"row 2, column 'a': -inf is not a finite number"),
         ("a,label\n1e39,x\n", Selection(), r"row 1, column 'a': 1e\+39 does not fit into float32"),
         ("a,label\n1,x\n2,\n", Selection(), r"row 2, column 'label': the value is missing"),
-        (
-            "a,label\n1,1\n2,x\n",
-            Selection(label_type="integer"),
-            r"row 2, column 'label': .*'x' is not a whole",
-        ),
         ("a,label,id\n1,x,\n", Selection(ids="id"), r"row 1, column 'id': the value is missing"),
         ("a,label\n1,x\n", Selection(label="kind"), r"no column 'kind'; there are: a, label"),
         ("a,label\n1,x\n", Selection({"x": ["a", "c*"]}), r"no column 'c\*'; there are: a, label"),
@@ -392,13 +374,6 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, name: str) -> 
 def test_a_source_that_cannot_be_opened_is_told(name: str, told: str) -> None:
     with pytest.raises(SourceError, match=told):
         open_source(name, Selection(label="kind"))
-
-
-def test_bad_options_are_settings_errors() -> None:
-    with pytest.raises(SettingsError, match="label type"):
-        Selection(label_type="float")
-    with pytest.raises(SettingsError, match="delimiter"):
-        CsvFormat("::")
 
 
 @pytest.mark.parametrize(

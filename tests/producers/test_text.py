@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinstream.cli.commands.spaces import declaration
-from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.items.source import open_items
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
 from kinstream.producers.labelled.sources import open_source
@@ -40,7 +40,7 @@ def refused(read: Callable[[], Any], *parts: str) -> None:
 
 
 def labelled(path: Path, **selection: Any) -> Any:
-    return open_source(str(path), Selection(**selection), CsvFormat())
+    return open_source(str(path), Selection(**selection))
 
 
 @pytest.mark.parametrize("bad", [b"\xed\xa0\xbd", b"\xc0\x80", b"caf\xe9", b"\xe2\x82"])

@@ -29,7 +29,7 @@ from kinstream.producers.files.csv import BLOCK_BYTES, CsvFile
 from kinstream.producers.files.json_lines import JsonLines
 from kinstream.producers.files.npz import NpzFile
 from kinstream.producers.files.parquet import ParquetFile
-from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.files.selection import Selection
 from kinstream.producers.labelled.npz_source import open_npz
 from kinstream.producers.loads.progress import ProgressFolder
 from kinstream.streams.checkpoints.files import Damaged
@@ -322,7 +322,7 @@ def test_a_row_of_csv_has_to_fit_in_a_block(name: str, tmp_path: Path) -> None:
     data = b"a,b\n1,2\n" + b"1" * (3 * BLOCK_BYTES) + b",2\n"
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     with pytest.raises(SourceError, match=name):
-        list(CsvFile(path, CsvFormat(None)).parts(["a"], 0))
+        list(CsvFile(path).parts(["a"], 0))
 
 
 def test_a_progress_file_has_a_limit(tmp_path: Path) -> None:

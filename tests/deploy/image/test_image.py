@@ -45,7 +45,6 @@ print("authorities:", ssl.create_default_context().cert_store_stats()["x509_ca"]
 FILES: Final = """
 import gzip
 import numpy, pyarrow, pyarrow.csv, pyarrow.parquet
-from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import open_table
 table = pyarrow.table({"label": ["a", "b"] * 50, "x": numpy.arange(100.0)})
 pyarrow.csv.write_csv(table, "/tmp/rows.csv")
@@ -55,7 +54,7 @@ pyarrow.parquet.write_table(table, "/tmp/rows.zstd.parquet", compression="zstd")
 numpy.savez("/tmp/rows.npz", x=numpy.arange(100.0), label=numpy.arange(100) % 2)
 found = []
 for kind in ("csv", "csv.gz", "parquet", "zstd.parquet", "npz"):
-    parts = open_table(f"/tmp/rows.{kind}", CsvFormat()).parts(["x"], 0)
+    parts = open_table(f"/tmp/rows.{kind}").parts(["x"], 0)
     found.append(f"{kind} {sum(float(cell) for part in parts for cell in part.column('x').to_pylist())}")
 print(", ".join(found))
 """

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from kinstream.cli.main import cli
-from kinstream.evaluation.queries.baselines import (
+from benchmarks.queries.__main__ import queries as command
+from benchmarks.queries.baselines import (
     BOOST,
     HALF,
     bm25,
@@ -21,11 +21,11 @@ from kinstream.evaluation.queries.baselines import (
     counted,
     fused,
 )
-from kinstream.evaluation.queries.batch import batch_adapter
-from kinstream.evaluation.queries.compare import BM25, BY_ITEM, BY_QUERY, FUSED, NOTHING, summarised
-from kinstream.evaluation.queries.measures import answered
-from kinstream.evaluation.queries.sources import opened
-from kinstream.evaluation.queries.split import split
+from benchmarks.queries.batch import batch_adapter
+from benchmarks.queries.compare import BM25, BY_ITEM, BY_QUERY, FUSED, NOTHING, summarised
+from benchmarks.queries.sources import opened
+from benchmarks.queries.split import split
+from kinstream.evaluation.measures.answers import answered
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create
 from kinstream.producers.simulated.searchers import Searchers, Searches
@@ -193,9 +193,9 @@ def test_the_command_prints_a_row_for_each_metric(tmp_path: Path) -> None:
     path = tmp_path / "search.npz"
     words = np.array([f"word{row} other{row % 7}" for row in range(400)])
     np.savez(path, queries=queries, items=items, query_texts=words, item_texts=words)
-    arguments = ["evaluate", "queries", "--from", f"file:{path}", "--lists", "800", "--splits", "2"]
+    arguments = ["--from", f"file:{path}", "--lists", "800", "--splits", "2"]
     dense = '{"kind": "adapter", "rank": 0}'
-    found = CliRunner().invoke(cli, [*arguments, "--learner", "oasis", "--learner", dense, "--json"])
+    found = CliRunner().invoke(command, [*arguments, "--learner", "oasis", "--learner", dense, "--json"])
     assert found.exit_code == 0, found.output
     rows = json.loads(found.output)
     assert [row["metric"] for row in rows] == [NOTHING, BY_QUERY, BY_ITEM, BM25, FUSED, "oasis", dense]
@@ -203,10 +203,10 @@ def test_the_command_prints_a_row_for_each_metric(tmp_path: Path) -> None:
     found_by = {row["metric"]: row["ndcg_at_10"] for row in rows}
     assert found_by[BM25] == 1.0 > found_by[FUSED] > found_by[NOTHING]
     for kind, refused in (("oasis", "learns from triplets"), ("lda", "no similarity of queries to items")):
-        labels = CliRunner().invoke(cli, [*arguments, "--learn-from", "labels", "--learner", kind])
+        labels = CliRunner().invoke(command, [*arguments, "--learn-from", "labels", "--learner", kind])
         assert labels.exit_code != 0 and refused in str(labels.output) + str(labels.exception)
-    shown = CliRunner().invoke(cli, arguments)
+    shown = CliRunner().invoke(command, arguments)
     assert shown.exit_code == 0 and "NEVER ASKED" in shown.output and "adapter" in shown.output
     assert "144 queries of 400" in shown.output
-    wrong = CliRunner().invoke(cli, [*arguments, "--learner", "{rank: 3"])
+    wrong = CliRunner().invoke(command, [*arguments, "--learner", "{rank: 3"])
     assert wrong.exit_code != 0 and "not JSON with a kind" in str(wrong.output) + str(wrong.exception)

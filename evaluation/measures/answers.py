@@ -19,7 +19,7 @@ _CHUNK: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AnswerRanks:
     """Means over queries.
 
     Parameters
@@ -34,7 +34,9 @@ class Found:
     recall: dict[int, float]
 
 
-def answered(queries: Rows, items: Rows, relevant: Numbers, at: tuple[int, ...] = (1, 10, 100)) -> Found:
+def answered(
+    queries: Rows, items: Rows, relevant: Numbers, at: tuple[int, ...] = (1, 10, 100)
+) -> AnswerRanks:
     """Rank all items for each query by their inner product; a tie counts against the answer.
 
     Parameters
@@ -48,7 +50,7 @@ def answered(queries: Rows, items: Rows, relevant: Numbers, at: tuple[int, ...] 
 
 def ranked(
     score: Callable[[Numbers], Rows], queries: Numbers, relevant: Numbers, at: tuple[int, ...] = (1, 10, 100)
-) -> Found:
+) -> AnswerRanks:
     """Rank all items for each query by their scores; a tie counts against the answer.
 
     Parameters
@@ -66,4 +68,4 @@ def ranked(
         ranks[rows] = np.count_nonzero(~(scores < own[:, None]), axis=1)
     gains = np.where(ranks <= NDCG_ITEMS, 1.0 / np.log2(ranks + 1.0), 0.0)
     recall = {k: float(np.mean(ranks <= k)) for k in at}
-    return Found(float(gains.mean()), float(np.mean(1.0 / ranks)), recall)
+    return AnswerRanks(float(gains.mean()), float(np.mean(1.0 / ranks)), recall)

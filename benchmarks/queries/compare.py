@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.queries.baselines import (
+from benchmarks.queries.baselines import (
     Scores,
     bm25,
     clicked_at_all,
@@ -17,9 +17,9 @@ from kinstream.evaluation.queries.baselines import (
     counted,
     fused,
 )
-from kinstream.evaluation.queries.batch import batch_adapter
-from kinstream.evaluation.queries.measures import Found, ranked
-from kinstream.evaluation.queries.split import Split, split
+from benchmarks.queries.batch import batch_adapter
+from benchmarks.queries.split import Split, split
+from kinstream.evaluation.measures.answers import AnswerRanks, ranked
 from kinstream.learners.registry import create, offers
 from kinstream.producers.simulated.searchers import Searchers, Searches
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -42,8 +42,8 @@ FUSED = "BM25 and similarity"
 class Both(NamedTuple):
     """Measures of queries that were never asked, and of those that were."""
 
-    never: Found
-    asked: Found
+    never: AnswerRanks
+    asked: AnswerRanks
 
 
 def learned(kind: str, settings: dict[str, Any], blocks: Iterable[ConstraintBlock]) -> Callable[[Rows], Rows]:
@@ -168,8 +168,8 @@ def summarised(
 
 
 def _means(runs: list[dict[str, Both]], name: str, of: str) -> dict[str, Any]:
-    found: list[Found] = [getattr(run[name], of) for run in runs]
-    nothing: list[Found] = [getattr(run[NOTHING], of) for run in runs]
+    found: list[AnswerRanks] = [getattr(run[name], of) for run in runs]
+    nothing: list[AnswerRanks] = [getattr(run[NOTHING], of) for run in runs]
     changes = np.array([100.0 * (one.ndcg / was.ndcg - 1.0) for one, was in zip(found, nothing, strict=True)])
     return {
         "ndcg_at_10": float(np.mean([one.ndcg for one in found])),

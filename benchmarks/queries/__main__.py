@@ -1,4 +1,4 @@
-"""`kinstream evaluate queries`: what an adapter gains on queries that it never learned from."""
+"""What an adapter gains on queries that it never learned from: `python -m benchmarks.queries`."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def queries(
 
     \b
     Examples:
-      kinstream evaluate queries
-      kinstream evaluate queries --from file:search.npz --learn-from labels --batch
-      kinstream evaluate queries --learner adapter --learner '{"kind": "adapter", "rank": 64}' --poisoned 0.2
+      python -m benchmarks.queries
+      python -m benchmarks.queries --from file:search.npz --learn-from labels --batch
+      python -m benchmarks.queries --learner adapter --learner '{"kind": "adapter", "rank": 64}' --poisoned 0.2
     """
+    from benchmarks.queries.compare import summarised
+    from benchmarks.queries.sources import opened
     from kinstream.cli.views.tables import echo_table
-    from kinstream.evaluation.queries.compare import summarised
-    from kinstream.evaluation.queries.sources import opened
     from kinstream.producers.simulated.searchers import Searchers
 
     people = None
@@ -120,3 +120,7 @@ def _line(row: dict[str, Any]) -> list[str]:
         change = f"{of['change']:+.1f} ± {of['error']:.1f} %" if of["change"] is not None else ""
         cells += [f"{of['ndcg_at_10']:.3f}", change]
     return [row["metric"], *cells, *(f"{value:.3f}" for value in row["recall"].values())]
+
+
+if __name__ == "__main__":
+    queries()
