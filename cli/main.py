@@ -40,7 +40,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "topics": (
         "kinstream.cli.commands.topics:topics",
-        "Create or list the topics, add partitions, or print rights.",
+        "Create the topics, add partitions, or print rights.",
     ),
     "spaces": (
         "kinstream.cli.commands.spaces:spaces",

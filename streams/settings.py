@@ -62,34 +62,44 @@ HELD_OUT: Final = 0.02
 
 
 class BuilderSettings(Section):
-    """`[builders.NAME]`: a builder, and the arguments of its constructor. `float16` rounds vectors of its blocks."""
+    """`[builders.NAME]`: a builder, and the arguments of its constructor."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
+    """which builder"""
     generation: int | None = Field(default=None, ge=1)
+    """pins a generation"""
     float16: bool = False
+    """vectors of constraint blocks in float16: half the bytes"""
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
 
 
 class LearnerSettings(Section):
-    """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and the arguments of its constructor.
+    """`[learners.NAME]`: an algorithm, and the arguments of its constructor.
 
-    `held_out` is the share of events that are judged and never learned. `publish` decides whether models that are worse
-    on them than the best un-learned metric are announced. `publish_updates` writes the change by each block to
-    `updates`. `unranked_lists` says that result lists were in an order without meaning, so that preferences within them
-    may be learned. The last three do not shape outcomes, so generations do not depend on them.
+    Generations do not depend on `publish`, `publish_updates` and `unranked_lists`, which do not shape outcomes.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
     kind: str
+    """which algorithm: [learners](learners.md)"""
     follows: tuple[str, ...] = Field(alias="from", min_length=1)
+    """list of the builders that it follows"""
     generation: int | None = Field(default=None, ge=1)
+    """pins a generation"""
     held_out: float = Field(default=HELD_OUT, ge=0.0, lt=0.5)
+    """share of the events that are judged and never learned, below 0.5: [held-out events](learning.md#held-out-events)
+    """
     publish: Literal["better", "always"] = "better"
+    """do not announce a model that is worse than the best un-learned metric on held-out events; `"always"`: announce
+    every model"""
     publish_updates: bool = False
+    """write each step to `updates`: [learning](learning.md#publishing-updates)"""
     unranked_lists: bool = False
+    """clicked lists were in an order without meaning, such as a random one. [Ranked lists](building.md#ranked-lists)
+    teach every learner but `adapter` to rank worse, and are refused to it without this"""
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
@@ -99,15 +109,20 @@ class SpaceSettings(Section):
     """Which spaces their first valid event may create."""
 
     auto_create: bool = True
+    """create a space on its first valid event; otherwise only `kinstream spaces create` does"""
     max_per_partition: int = Field(default=10_000, ge=1)
+    """events for further spaces are refused: `space-limit`"""
 
 
 class CheckpointSettings(Section):
-    """The checkpoint store (a path or an fsspec URL), the interval of checkpoints, and the number kept."""
+    """The checkpoint store."""
 
     url: str = Field(default="checkpoints", min_length=1, repr=False)
+    """a path, or the URL of a store that fsspec knows; all workers of an agent must share it"""
     interval_seconds: float = Field(default=10.0, gt=0)
+    """time between checkpoints of a partition that has changed"""
     keep: int = Field(default=3, ge=2)
+    """checkpoints kept for each partition; at least 2"""
 
     @property
     def shown(self) -> str:
@@ -116,37 +131,54 @@ class CheckpointSettings(Section):
 
 
 class WorkerSettings(Section):
-    """Limits of a worker process, in seconds and bytes; `max_resident_bytes` is for each partition."""
+    """Limits of a worker process, in seconds and bytes."""
 
     session_timeout_seconds: float = Field(default=6.0, gt=0)
+    """without a heartbeat for so long, other workers take over the partitions"""
     heartbeat_interval_seconds: float = Field(default=2.0, gt=0)
+    """time between heartbeats"""
     delivery_deadline_seconds: float = Field(default=120.0, gt=0)
+    """the process ends if an output is not confirmed in time"""
     stall_seconds: float = Field(default=60.0, gt=0)
+    """the watchdog ends a process that has work and does not advance, or does not answer"""
     rebalance_limit_seconds: float = Field(default=60.0, gt=0)
+    """it ends a process in a longer rebalance"""
     restore_limit_seconds: float = Field(default=600.0, gt=0)
+    """it ends a process that restores partitions for longer"""
     shutdown_seconds: float = Field(default=20.0, gt=0)
+    """time from SIGTERM to a hard exit"""
     startup_seconds: float = Field(default=300.0, gt=0)
+    """how long a start waits for the brokers"""
     http_host: str = "127.0.0.1"
+    """address of `/metrics`, `/healthz`, `/readyz`; `"0.0.0.0"` for a Prometheus elsewhere"""
     http_port: int = Field(default=0, ge=0, le=65535)
+    """0: any free port, which the log shows. Under `kinstream up`, the metrics agent's"""
     max_resident_bytes: int = Field(default=1_500_000_000, ge=1_000_000)
+    """of a partition: above it, or half of the worker's memory, unchanged spaces are evicted to their files. A space
+    that would take more, or a quarter of the memory, takes no more blocks that add to it (`too-large`): give all
+    workers of an agent equal memory"""
 
 
 class MetricsSettings(Section):
-    """The settings of the metrics agent. Spaces beyond `top_spaces` are summed under the label `other`."""
+    """The settings of the metrics agent."""
 
     generation: int | None = Field(default=None, ge=1)
+    """pins a generation"""
     top_spaces: int = Field(default=100, ge=1)
+    """spaces of a partition shown by name"""
     window: int = Field(default=1_000, ge=1)
+    """least number of constraints in the windows of ratios"""
 
 
 class LogSettings(Section):
-    """The form of log lines: text for people, or JSON for a store of logs."""
+    """The form of log lines."""
 
     format: Literal["text", "json"] = "text"
+    """`"json"`: one object a line: [fields](#output-and-logs)"""
 
 
 class TraceSettings(Section):
-    """The collector of traces: the base URL of its OTLP/HTTP receiver; without it, no span is exported."""
+    """The collector of traces."""
 
     endpoint: str = Field(
         default="",
@@ -154,6 +186,7 @@ class TraceSettings(Section):
         description="is a URL that begins with http:// or https://, and has no spaces",
         repr=False,
     )
+    """OTLP/HTTP receiver, such as `"http://collector:4318"`; empty: [traces](tracing.md) are not exported"""
 
 
 class TopicSettings(Section):
@@ -162,8 +195,11 @@ class TopicSettings(Section):
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         description="is made of a-z, 0-9 and -, and begins with a letter or a digit",
     )
+    """prefix of all names"""
     partitions: int = Field(default=PARTITIONS, ge=1)
+    """partitions of a created topic; later: [more partitions](operations.md#more-partitions)"""
     replication: int = Field(default=REPLICATION, ge=1)
+    """capped at the number of brokers, with a warning"""
 
 
 class Settings(BaseSettings):

@@ -95,3 +95,10 @@ def murmur2(key: bytes) -> int:
 def partition_of(space: str, partitions: int) -> int:
     """The partition of a space: an emitter computes it from the birth record's count."""
     return (murmur2(space.encode()) & 0x7FFFFFFF) % partitions
+
+
+def replication_warning(brokers: int, replication: int) -> str | None:
+    """The warning for a cluster that is too small for the replication of the settings."""
+    if brokers >= replication:
+        return None
+    return f"{brokers} broker(s): topics get replication {brokers}, not {replication}"

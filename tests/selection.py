@@ -200,7 +200,7 @@ LONG: Final = (
 #: Cases: torch, which `make test` does not install; what fills the memory of every builder; odd strings in the
 #: closure; of the commands that wait for a broker that does not answer all but one; what compiles for long.
 LONG_CASES: Final = re.compile(
-    r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
+    r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!models list)"
     r"|_left_to_compile\[(closure|clicks)\]|_as_they_say\[closure\]"
     r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|omdml)"
     r"|_published_unit_goes_on_as_it_was\[(?!opml\]|copml\]|oasis\])|_needs_no_ceiling\[(?!1-0.0001-float64-seq)"

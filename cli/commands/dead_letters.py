@@ -37,11 +37,12 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="REASON",
             help="Only letters with this reason, such as not-finite or 'burst-*'.",
         ),
-        click.option("--user", metavar="NAME", help="Only letters with a result list of this user."),
-        click.option("--session", metavar="NAME", help="Only letters with a result list of this session."),
-        click.option("--address", metavar="HASH", help="Only letters with a result list of this address."),
         click.option(
-            "--item", metavar="ID", help="Only letters with a result list in which this was clicked."
+            "--of",
+            "sought",
+            multiple=True,
+            metavar="KIND=NAME",
+            help="Only letters with a result list of this user, session, address or clicked item, such as user=u-17.",
         ),
     ):
         command = option(command)
@@ -74,11 +75,11 @@ def list_letters(
     consumer: str | None,
     space: str | None,
     since: str | None,
-    **sought: str | None,
+    sought: tuple[str, ...],
 ) -> None:
     """List dead letters, oldest first. A letter that a restarted worker wrote again is shown once.
 
-    Example: kinstream dead-letters list --reason 'burst-*' --item sku-1
+    Example: kinstream dead-letters list --reason 'burst-*' --of item=sku-1
     """
     import json
 
@@ -217,7 +218,7 @@ def redrive(
     consumer: str | None,
     space: str | None,
     since: str | None,
-    **sought: str | None,
+    sought: tuple[str, ...],
 ) -> None:
     """Send dead letters back to the consumers that refused them.
 
@@ -231,11 +232,10 @@ def redrive(
     from kinstream.streams.kafka.rights.access import check_role
     from kinstream.streams.operations.letters import Choice, Standing, plan
 
-    narrowed = any(value is not None for value in (reason, consumer, space, *sought.values()))
+    narrowed = bool(sought) or any(value is not None for value in (reason, consumer, space))
     if bool(places) + everything + narrowed != 1 or (since and places):
         raise SettingsError(
-            "select letters: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space, --user, --session, "
-            "--address, --item"
+            "select letters: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space, --of"
         )
     settings = settings_of(ctx)
     chosen = frozenset(_place(place) for place in places) or None
@@ -269,8 +269,17 @@ def redrive(
         raise SettingsError(f"{len(planned.send) - sent} letters were deleted by retention meanwhile")
 
 
-def _given(sought: dict[str, str | None]) -> dict[str, str]:
-    return {kind: name for kind, name in sought.items() if name is not None}
+def _given(sought: tuple[str, ...]) -> dict[str, str]:
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.operations.letter_lists import SOUGHT
+
+    found = dict[str, str]()
+    for text in sought:
+        kind, _, name = text.partition("=")
+        if kind not in SOUGHT or not name or kind in found:
+            raise SettingsError(f"--of takes {', '.join(SOUGHT)}=NAME, each once, not {text!r}")
+        found[kind] = name
+    return found
 
 
 def _compacted(settings: Settings, found: FoundLetters) -> set[str]:

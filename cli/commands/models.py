@@ -100,14 +100,11 @@ def withheld(version: ModelVersion, settings: Settings) -> str | None:
 @_LEARNER
 @_CHECKPOINTS
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["npz", "safetensors", "onnx"]),
-    help="By default, from the file's name.",
-)
-@click.option("--onnx", "form", flag_value="onnx", help="Same as --format onnx.")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write: .npz, .safetensors or .onnx.",
 )
 @click.option(
     "--rank", type=click.IntRange(1), help="At most so many columns: the directions that vary most."
@@ -119,7 +116,6 @@ def export(
     space: str,
     learner: str | None,
     checkpoints: bool,
-    form: str | None,
     output: Path,
     rank: int | None,
     as_json: bool,
@@ -130,13 +126,13 @@ def export(
     which the file's metadata then names. A learner of several modalities has a map and an offset for each. An ONNX
     model takes raw features and includes everything; it is also available for OAHU, which has no single matrix.
 
-    Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
+    Example: kinstream models export digits --learner opml -o digits.safetensors
     """
     from kinstream.streams.operations.models import computed_with, find
 
     settings = settings_of(ctx)
     version = find(newest_models(settings, checkpoints), space, learner)
-    form = form or output.suffix.removeprefix(".")
+    form = output.suffix.removeprefix(".")
     model, versions = rebuilt(version, settings), computed_with(version, settings)
     if form == "onnx":
         data, summary = _as_onnx(model, version, versions, rank)

@@ -1,11 +1,10 @@
-"""`kinstream topics create|list|repartition|acls`: the catalogue of `kinstream.streams.topics` and a cluster."""
+"""`kinstream topics create|repartition|acls`: the catalogue of `kinstream.streams.topics` and a cluster."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from kinstream.streams.kafka.rights.acls import ROLES
 
 @click.group()
 def topics() -> None:
-    """Create, list or repartition the topics, or print the ACLs for a role. Example: kinstream topics create"""
+    """Create or repartition the topics, or print the ACLs for a role. Example: kinstream topics create"""
 
 
 @topics.command()
@@ -29,7 +28,7 @@ def create(ctx: click.Context, as_json: bool) -> None:
     topics create
     """
     from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.topics import CATALOGUE
+    from kinstream.streams.topics import CATALOGUE, replication_warning
 
     settings = settings_of(ctx)
     cluster = Cluster(settings.kafka)
@@ -41,7 +40,7 @@ def create(ctx: click.Context, as_json: bool) -> None:
         time.sleep(seconds)
 
     cluster.wait(settings.worker.startup_seconds, pause)
-    warning = cluster.replication_warning(settings)
+    warning = replication_warning(cluster.view([]).brokers, settings.topics.replication)
     if warning:
         click.echo(f"warning: {warning}", err=True)
     created = cluster.create(CATALOGUE, settings)
@@ -50,48 +49,6 @@ def create(ctx: click.Context, as_json: bool) -> None:
         for name in (topic.name(settings.topics.prefix) for topic in CATALOGUE)
     }
     tell(done, (f"{name}  {what}" for name, what in done.items()), as_json=as_json)
-
-
-@topics.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
-@click.pass_context
-def list_topics(ctx: click.Context, as_json: bool) -> None:
-    """List the catalogue: the content of each topic, and whether the cluster has it."""
-    import json
-
-    from kinstream.cli.views.tables import echo_table
-    from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.topics import CATALOGUE
-
-    settings = settings_of(ctx)
-    names = [t.name(settings.topics.prefix) for t in CATALOGUE]
-    found = Cluster(settings.kafka).view(names).topics
-    rows = [
-        {
-            "topic": name,
-            "partitions": found[name].partitions if name in found else None,
-            "key": topic.key,
-            "retention_ms": topic.retention_ms,
-            "holds": topic.holds,
-        }
-        for topic, name in zip(CATALOGUE, names, strict=True)
-    ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
-    header = ("TOPIC", "PARTITIONS", "KEY", "KEPT", "HOLDS")
-    echo_table(
-        header, [(r["topic"], r["partitions"] or "missing", r["key"], _kept(r), r["holds"]) for r in rows]
-    )
-
-
-def _kept(row: dict[str, Any]) -> str:
-    return "newest per key" if row["retention_ms"] is None else _days(row["retention_ms"])
-
-
-def _days(milliseconds: int) -> str:
-    days = milliseconds // 86_400_000
-    return f"{days} day" if days == 1 else f"{days} days"
 
 
 @topics.command()

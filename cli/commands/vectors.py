@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +16,9 @@ from kinstream.cli.shared.output import JSON, tell
 if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
     from kinstream.vectors.orders import Compared
+
+#: Between two comparisons of `watch`.
+EVERY_SECONDS: Final = 10.0
 
 
 @click.group()
@@ -77,10 +80,9 @@ def publish(ctx: click.Context, space: str, as_json: bool) -> None:
 
 
 @vectors.command()
-@click.option("--every", default=10.0, show_default=True, help="Seconds between two comparisons.")
 @click.option("--once", is_flag=True, help="Compare once, and end.")
 @click.pass_context
-def watch(ctx: click.Context, every: float, once: bool) -> None:
+def watch(ctx: click.Context, once: bool) -> None:
     """Order a version whenever the newest map has moved past the threshold. Example: kinstream vectors watch
 
     It keeps nothing, so it can be stopped at any time. One process for a deployment is enough; a second one may order
@@ -107,7 +109,7 @@ def watch(ctx: click.Context, every: float, once: bool) -> None:
                 _order(settings, space, found)
                 # The agent's next checkpoint shows the version; until then it is not ordered again.
                 ordered[space] = found.newest.head.sha256
-        if once or ended.wait(every):
+        if once or ended.wait(EVERY_SECONDS):
             return
 
 

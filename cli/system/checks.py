@@ -23,6 +23,7 @@ from kinstream.streams.kafka.rights.access import check_role
 from kinstream.streams.kafka.topic_check import differences
 from kinstream.streams.operations.checkpoints import SINGLE, Agent, agents
 from kinstream.streams.settings import Settings
+from kinstream.streams.topics import replication_warning
 
 #: Seconds that brokers may take to answer, and that their clock may be ahead of this machine's.
 ANSWER_SECONDS: Final = 10.0
@@ -99,7 +100,7 @@ def _brokers(cluster: Cluster, settings: Settings) -> Finding:
 def _topics(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
     try:
         found = differences(cluster, settings)
-        warning = cluster.replication_warning(settings)
+        warning = replication_warning(cluster.view([]).brokers, settings.topics.replication)
     except KinstreamError as error:
         yield Finding("topics", False, str(error))
         return

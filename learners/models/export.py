@@ -298,4 +298,4 @@ def encode(exported: Export, form: str) -> bytes:
                 "an ONNX file is made of the learner: kinstream.learners.models.onnx.encode_onnx"
             )
         case _:
-            raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
+            raise SettingsError(f"the file of a model ends in one of {', '.join(FORMATS)}, not {form!r}")

@@ -13,31 +13,42 @@ MIN_GATE_KEY: Final = 16
 
 
 class GateSettings(Section):
-    """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted.
-
-    `share` is of the queries that get drafted lists. `error` is of all comparisons with one serving model, over all
-    looks. A promotion has to stand without the best `bought_votes` votes that there can be. `user_votes` and
-    `address_votes` are lists of one user and of one address that count whole in a comparison, and each further one
-    counts less; 0: all count whole. The caps are lists an hour that one user, one session, one address or one item may
-    decide; 0 is no limit. `burst_minutes` is the window of the rule about bursts; 0 is none. Before `min_learned`
-    clicked lists there is no challenger.
-    """
+    """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted."""
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
+    """share of the queries that get a drafted list; services read it, the gate does not"""
     error: float = Field(default=0.05, gt=0.0, lt=0.5)
+    """highest probability of a wrong decision about a model that is as good as the serving one: four fifths for
+    promoting it, over all looks and comparisons with one serving model; one fifth for retiring it, in each comparison;
+    below 0.5"""
     every_minutes: float = Field(default=30.0, ge=0.0, le=525_600.0)
+    """pause after a comparison; a challenger without lists for so long is given up"""
     min_sessions: int = Field(default=100, ge=1)
+    """lists, [by user](gate.md#clicks-that-cannot-be-bought), before a comparison may end"""
     max_sessions: int = Field(default=2_000, ge=100)
+    """such lists at which it ends without a winner, or sooner if none is likely"""
     bought_votes: float = Field(default=10.0, ge=0.0)
+    """a challenger must win even without the most that so many votes, [which may be
+    bought](gate.md#clicks-that-cannot-be-bought), can add"""
     user_votes: int = Field(default=1, ge=0)
+    """lists of one user (or session without a user) that count whole; the n-th counts (`user_votes` / n)²; 0: all count
+    whole"""
     address_votes: int = Field(default=1, ge=0)
+    """the same, of one [address](gate.md#addresses)"""
     late_minutes: float = Field(default=60.0, gt=0.0, le=1_440.0)
+    """later clicks are left out, and [kept](gate.md#what-was-left-out)"""
     per_user: int = Field(default=30, ge=0)
+    """lists an hour of one user that count; 0: no limit"""
     per_session: int = Field(default=10, ge=0)
+    """the same, of one session"""
     per_address: int = Field(default=60, ge=0)
+    """the same, of one [address](gate.md#addresses)"""
     per_item: int = Field(default=300, ge=0)
+    """the same, with a click on one item"""
     burst_minutes: float = Field(default=10.0, ge=0.0, le=1_440.0)
+    """window of the rule about [bursts](gate.md#clicks-that-cannot-be-bought); 0: no such rule"""
     min_learned: int = Field(default=300, ge=0)
+    """clicked lists before [the first challenger](gate.md#which-model-challenges)"""
 
 
 def check_key(key: str, needed: bool) -> None:

@@ -65,31 +65,49 @@ def _is_ipv6(text: str) -> bool:
 class KafkaSettings(BaseSettings):
     """The connection to the brokers. The environment variables are Kafka's own; secrets are never printed.
 
-    The settings with `_file` at the end of a secret's name are files that hold the secret, which is read when the
-    settings are. `sasl_oauthbearer_extensions` is `name=value,name=value`, as librdkafka has it.
+    The files that settings with `_file` at the end name are read when the settings are.
     """
 
     model_config = SettingsConfigDict(env_prefix="KAFKA_", extra="forbid", frozen=True)
     bootstrap_servers: str = ""
+    """`host:port,host:port`; the port is 9092 if omitted. Empty: `kinstream up` runs the embedded broker, other
+    commands refuse"""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] = (
         "SCRAM-SHA-512"
     )
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"""
     sasl_username: str = ""
+    """for a login by password"""
     sasl_password: SecretStr = SecretStr("")
+    """secret"""
     sasl_password_file: str = ""
+    """file with it"""
     sasl_oauthbearer_token_endpoint_url: str = ""
+    """for OAUTHBEARER: `https://HOST/PATH` of the provider"""
     sasl_oauthbearer_client_id: str = ""
+    """for OAUTHBEARER"""
     sasl_oauthbearer_client_secret: SecretStr = SecretStr("")
+    """secret"""
     sasl_oauthbearer_client_secret_file: str = ""
+    """file with it"""
     sasl_oauthbearer_scope: str = ""
+    """scopes, separated by spaces"""
     sasl_oauthbearer_extensions: str = ""
+    """`name=value,name=value`, sent with the token"""
     sasl_oauthbearer_ca_file: str = ""
+    """authorities trusted for the token endpoint; empty: the system's"""
     ssl_ca_file: str = ""
+    """trusted authorities; empty: the system's"""
     ssl_certificate_file: str = ""
+    """certificate of this client"""
     ssl_key_file: str = ""
+    """its key"""
     ssl_key_password: SecretStr = SecretStr("")
+    """secret"""
     ssl_key_password_file: str = ""
+    """file with it"""
 
     @classmethod
     def settings_customise_sources(

@@ -12,14 +12,14 @@ from kinstream.streams.configuration.section import Section
 
 
 class RandomiseSettings(Section):
-    """`[randomise.SPACE]`: which share of the queries gets a list of the serving model with places swapped by a coin.
-
-    `kind` is what is swapped: each pair of neighbours, or the first place and another one, not below place `depth`.
-    """
+    """`[randomise.SPACE]`: which share of the queries gets a list with places swapped by a coin."""
 
     kind: Literal["fairpairs", "swaps"]
+    """`"fairpairs"`: neighbours are swapped; `"swaps"`: the first place and another"""
     share: float = Field(default=0.1, gt=0.0, le=1.0)
+    """share of the queries; with the `share` of `[gate.SPACE]` at most 1"""
     depth: int = Field(default=10, ge=2, le=255)
+    """lowest place that `"swaps"` takes, counted from 1; 2 to 255"""
 
 
 def check_shares(randomise: Mapping[str, RandomiseSettings], gate: Mapping[str, GateSettings]) -> None:

@@ -20,31 +20,32 @@ _OF_STORES: Final = frozenset({"model", "connection", "connection_file", "collec
 
 
 class ServeSpaceSettings(Section):
-    """`[serve.spaces.NAME]`: the model to measure or map with, and what holds the items.
-
-    `backend` is `index`, or a kind of store. `learner` follows the newest model. `options` are the index's or the
-    store's own: `bits`, `seed`, `eps` of `lazy`, `neighbours` and `depth` of `faiss-hnsw`.
-
-    Of the index: `catalogue` is the source of the items. `updates` follows every step of a learner with
-    `publish_updates`.
-
-    Of stores: `model` names the file of an exported model, instead of a learner. `connection` may hold a password, so
-    it is a secret; `connection_file` names a file that holds it. `collection` is the table or the collection, `columns`
-    what an answer shows of an item and what a filter of pgvector may name.
-    """
+    """`[serve.spaces.NAME]`: the model to measure or map with, and what holds the items."""
 
     learner: Name | None = None
+    """learner whose newest model serves"""
     backend: Name = INDEX
+    """our own index; or `"pgvector"`, `"qdrant"`, or [your own](serving.md#a-store-of-your-own)"""
     catalogue: Literal["items", "samples"] = "items"
+    """item records, or `"samples"` with ids"""
     index: Literal["exact", "faiss-flat", "faiss-hnsw", "lazy"] = "exact"
+    """[which index](serving.md#which-index)"""
     updates: bool = False
+    """follow every published step of the learner, with the index `lazy`"""
     model: str | None = None
+    """file of an exported model, instead of `learner`"""
     connection: SecretStr = SecretStr("")
+    """[how to reach the store](serving.md#connections); it may hold a password, so `--set` refuses it"""
     connection_file: str = ""
+    """file with the connection"""
     collection: str = ""
+    """table or collection"""
     distance: Literal["inner-product", "cosine"] = "cosine"
+    """or `"inner-product"`"""
     columns: tuple[str, ...] = ()
+    """columns, or keys of the payload, that answers show. Filters of pgvector may name only these"""
     options: dict[str, Any] = Field(default_factory=dict)
+    """options of the index or of the store"""
 
     @model_validator(mode="after")
     def _fits_its_backend(self) -> ServeSpaceSettings:
@@ -83,35 +84,48 @@ class ServeSpaceSettings(Section):
 
 
 class ServeSettings(Section):
-    """The service: its spaces, where it listens, and its limits.
-
-    `threads` 0 stands for one per processor, or 16 if a space has a store: most of a request is then waiting.
-    `clients_file` names the clients that may ask, with their tokens; empty: everybody. `client_rate` is requests a
-    second of one client; 0: no limit. `audit` logs each request.
-
-    Of spaces with our own index, every `recall_every`-th query is checked against the exact scan; 0: none. Of those
-    with a store, `store_seconds` limits the wait for one answer.
-    """
+    """The service: its spaces, where it listens, and its limits."""
 
     spaces: dict[str, ServeSpaceSettings] = Field(default_factory=dict)
+    """a table for each served space: below"""
     http_host: str = "127.0.0.1"
+    """address; no TLS, and a login only with `clients_file`"""
     http_port: int = Field(default=8088, ge=0, le=65535)
+    """0: any free port, which the log shows"""
     threads: int = Field(default=0, ge=0, le=1_024)
+    """requests processed at a time; 0: one per processor, or 16 if a space has a store, which gets as many connections,
+    twice as many with a gate"""
     max_concurrent: int = Field(default=64, ge=1)
+    """requests processed or waiting for a thread"""
     max_connections: int = Field(default=512, ge=1)
+    """above it the connection that has waited longest is closed"""
     max_body_bytes: int = Field(default=8_000_000, ge=1_024)
+    """size of a request"""
     max_rows: int = Field(default=256, ge=1)
+    """vectors or items of a request"""
     max_k: int = Field(default=1_000, ge=1)
+    """neighbours of each"""
     request_seconds: float = Field(default=10.0, gt=0)
+    """for a body to arrive, and for the answer"""
     header_seconds: float = Field(default=10.0, gt=0)
+    """for the headers to arrive"""
     idle_seconds: int = Field(default=15, ge=1)
+    """how long a connection may be idle, or leave an answer unread"""
     clients_file: str = ""
+    """file of the [clients](security.md#clients-of-the-service) and their tokens; empty: everybody may ask"""
     client_rate: float = Field(default=0.0, ge=0.0)
+    """requests a second of a client, or of an address without `clients_file`; large ones [count as
+    several](security.md#clients-of-the-service); 0: no limit"""
     audit: bool = False
+    """log each request: client, path, space, status, time"""
     redrives_of: Name | None = None
+    """builder whose redriven items are applied"""
     rebuild_seconds: float = Field(default=1.0, ge=0)
+    """least time between two builds of an index"""
     recall_every: int = Field(default=1_000, ge=0)
+    """one query in so many to our own index is checked by an exact scan; 0: none"""
     store_seconds: float = Field(default=5.0, gt=0)
+    """for one answer of a store"""
 
     @property
     def indexed(self) -> dict[str, ServeSpaceSettings]:

@@ -21,9 +21,7 @@ KINDS = ("samples", "items", "clicks", "relations")
 class SourceSettings(Section):
     """`[sources.NAME]`: a topic of another system, and how its records become events.
 
-    Either `kind` with `fields`, or a `preset`, whose fields `fields` may replace. `when` holds paths and the values
-    that they must have; other records are left out. `unavailable_value` is what the writer has in place of a value that
-    has not changed. `schemas` are files of Avro schemas by id. The password of the registry is in a file.
+    Either `kind` with `fields`, or a `preset`, whose fields `fields` may replace.
     """
 
     topic: str = Field(
@@ -32,21 +30,37 @@ class SourceSettings(Section):
         pattern=r"^[a-zA-Z0-9._-]+$",
         description="is made of a-z, A-Z, 0-9, ., _ and -",
     )
+    """full name"""
     kind: Literal["samples", "items", "clicks", "relations"] | None = None
+    """`"samples"`, `"items"`, `"clicks"` or `"relations"`"""
     preset: Literal["ubi"] | None = None
+    """`"ubi"`: [User Behavior Insights](sources.md#recipe-user-behavior-insights)"""
     format: Literal["json", "avro"] = "json"
+    """or `"avro"`, in Confluent's framing"""
     space: str = ""
+    """space of all records; or its path in `fields.space`"""
     fields: dict[str, Paths] = Field(default_factory=dict)
+    """[field](sources.md#fields) to [path](sources.md#paths)"""
     when: dict[str, Value | list[Value]] = Field(default_factory=dict)
+    """path to the value, or values, that a record must have"""
     first_position: int = Field(default=0, ge=0)
+    """number of the top rank, of clicks"""
     unavailable_value: str = Field(default=UNAVAILABLE, min_length=4)
+    """placeholder of an unchanged value: [change data capture](sources.md#recipe-change-data-capture)"""
     actions: list[str] = Field(default_factory=list)
+    """of the preset: actions that are clicks; empty: `click`, `click_through`"""
     window_minutes: int | None = Field(default=None, ge=1)
+    """of the preset: how long a list takes clicks; none: 30"""
     schemas: dict[str, str] = Field(default_factory=dict)
+    """Avro schema id to file"""
     registry: str = Field(default="", repr=False)
+    """address of a schema registry"""
     registry_username: str = ""
+    """its user"""
     registry_password_file: str = ""
+    """file with its password"""
     generation: int | None = Field(default=None, ge=1)
+    """pins a generation"""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -14,33 +14,34 @@ from kinstream.streams.spelling import meant
 
 
 class VectorsSettings(Section):
-    """`[vectors.SPACE]`: whose map embeds the items of a space, and when a new version is due.
-
-    `dimensions` maps queries and items to fewer dimensions; without it, items are mapped and queries stay as they are.
-    `moved` is the share of changed neighbours from which on `kinstream vectors watch` orders a version.
-    """
+    """`[vectors.SPACE]`: whose map embeds the items of a space, and when a new version is due."""
 
     learner: Name
+    """whose newest model maps the items"""
     dimensions: int | None = Field(default=None, ge=1)
+    """map queries and items to so few dimensions (`adapter` only); none: queries stay as they are"""
     moved: float = Field(default=0.1, gt=0.0, le=1.0)
+    """share of changed neighbours at which `kinstream vectors watch` orders a version; above 0"""
 
 
 class SinkSettings(Section):
-    """`[sinks.NAME]`: a store that holds the newest complete version of a space.
-
-    `connection` may hold a password, so it is a secret; `connection_file` names a file that holds it. `collection` is
-    what readers ask: a view, or an alias. `index` is built before readers are switched to a version.
-    """
+    """`[sinks.NAME]`: a store that holds the newest complete version of a space."""
 
     space: str = Field(min_length=1)
+    """one of `[vectors.SPACE]`"""
     store: Literal["pgvector", "qdrant"]
+    """`"pgvector"` or `"qdrant"`"""
     connection: SecretStr = SecretStr("")
+    """[how to reach the store](serving.md#connections); `--set` refuses it"""
     connection_file: str = ""
+    """file with the connection"""
     collection: str = Field(
         pattern=r"^[a-z_][a-z0-9_]{0,30}$",
         description="is made of a-z, 0-9 and _, begins with a letter or _, and has at most 31 characters",
     )
+    """the view or alias that readers ask: up to 31 small letters, digits and `_`"""
     index: Literal["none", "hnsw"] = "none"
+    """`"hnsw"`: pgvector builds this index before a version is shown"""
 
     @model_validator(mode="after")
     def _one_connection(self) -> SinkSettings:

@@ -492,13 +492,6 @@ class Cluster:
                 raise BrokerUnavailable(f"topics {', '.join(names)} were created but do not appear")
             time.sleep(0.1)
 
-    def replication_warning(self, settings: Settings) -> str | None:
-        """The warning for a cluster too small for the recommended replication."""
-        brokers = self.view([]).brokers
-        if brokers >= settings.topics.replication:
-            return None
-        return f"{brokers} broker(s): topics get replication {brokers}, not {settings.topics.replication}"
-
 
 def _is_mock(cluster_id: str | None) -> bool:
     return cluster_id is None or cluster_id.startswith("mockCluster")

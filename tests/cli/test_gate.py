@@ -133,13 +133,13 @@ def test_what_was_left_out_is_listed_by_reason_user_item_and_time_and_sent_again
         return [one["reason"] for one in found]
 
     assert listed() == ["burst-user"] * 4 + ["burst-address"]
-    assert listed("--reason", "burst-*", "--user", "eve") == ["burst-user"] * 4
-    assert listed("--item", "i0") == ["burst-address"] and listed("--item", "i7") == []
-    assert listed("--address", "farm", "--session", "s") == []
+    assert listed("--reason", "burst-*", "--of", "user=eve") == ["burst-user"] * 4
+    assert listed("--of", "item=i0") == ["burst-address"] and listed("--of", "item=i7") == []
+    assert listed("--of", "address=farm", "--of", "session=s") == []
     assert listed("--since", "2099-01-01") == []
-    assert "user 'eve'" in gated.cli("dead-letters", "list", "--user", "eve").stdout
+    assert "user 'eve'" in gated.cli("dead-letters", "list", "--of", "user=eve").stdout
     for text in ("sent 4", "0 to send"):
-        result = gated.cli("dead-letters", "redrive", "--user", "eve", "--yes")
+        result = gated.cli("dead-letters", "redrive", "--of", "user=eve", "--yes")
         assert text in result.stdout, result.output
         gated.run()
     (one,) = json.loads(gated.cli("gate", "status", "--json").stdout)

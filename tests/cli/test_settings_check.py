@@ -49,7 +49,7 @@ def run(folder: Path, text: str, *arguments: str) -> Result:
     """A command with these settings; an error of ours is the result's exception, as `main` gets it."""
     file = folder / "kinstream.toml"
     file.write_text(text, encoding="utf-8")
-    return CliRunner().invoke(cli, ["--config", str(file), *(arguments or ("topics", "list"))])
+    return CliRunner().invoke(cli, ["--config", str(file), *(arguments or ("models", "list"))])
 
 
 def refusal(result: Result) -> str:
@@ -291,7 +291,7 @@ def test_the_command_line_and_the_environment_are_named_where_they_are_wrong(
 ) -> None:
     def with_set(*pairs: str) -> str:
         options = [word for pair in pairs for word in ("--set", pair)]
-        return refusal(run(tmp_path, SOUND, *options, "topics", "list"))
+        return refusal(run(tmp_path, SOUND, *options, "models", "list"))
 
     assert with_set("checkpoints.keep=1") == "--set checkpoints.keep: must be at least 2, not 1"
     assert with_set("learners.opml.gama=1").startswith("--set learners.opml.gama: opml has no such setting")

@@ -45,7 +45,7 @@ def test_settings_find_it_and_a_fault_names_the_package(tmp_path: Path) -> None:
         '[builders.f]\nkind = "closure"\n'
         '[learners.opml]\nkind = "opml"\nfrom = ["a"]\n'
     )
-    done = run(folder, "-m", "kinstream.cli.main", "topics", "list")
+    done = run(folder, "-m", "kinstream.cli.main", "models", "list")
     assert done.returncode == 2
     assert "builders.a" not in done.stderr and "builders.f" not in done.stderr
     assert "the builder 'gone' of others 2.5 cannot be imported from no_such_module:Gone" in done.stderr

@@ -178,7 +178,7 @@ def test_the_check_of_settings_names_the_package_with_all_other_faults(others: P
         '[learners.b]\nkind = "sound"\nfrom = ["one-pass"]\n'
         '[learners.c]\nkind = "soud"\nfrom = ["one-pass"]\n'
     )
-    done = run(others, "-m", "kinstream.cli.main", "topics", "list")
+    done = run(others, "-m", "kinstream.cli.main", "models", "list")
     assert done.returncode == 2
     assert "broken_module:Broken: ValueError: broken" in done.stderr
     assert "no learner is called 'soud'" in done.stderr and "sound" in done.stderr
