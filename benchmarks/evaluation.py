@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from kinstream.evaluation.experiment.data import Rows, of_arrays
+from kinstream.evaluation.experiment.data import LabelledRows, of_arrays
 from kinstream.evaluation.experiment.feeds import SPACE, Built
 from kinstream.evaluation.experiment.plan import Cell, Contender, Measuring, Plan
 from kinstream.evaluation.measures.quality import knn
@@ -51,7 +51,7 @@ def figures(quick: bool) -> list[Figure]:
         return [_figure(plan, data, at, store, tries) for at in range(len(KINDS))]
 
 
-def _figure(plan: Plan, data: Rows, at: int, store: Store, tries: int) -> Figure:
+def _figure(plan: Plan, data: LabelledRows, at: int, store: Store, tries: int) -> Figure:
     kind, cell = plan.contenders[at].kind, Cell(0, 0, at)
     # Both once before, so that nothing is compiled or loaded while it is measured.
     store.keep("first", Runner(plan, [data]).run(cell))
@@ -76,7 +76,7 @@ def _figure(plan: Plan, data: Rows, at: int, store: Store, tries: int) -> Figure
     )
 
 
-def _bare(kind: str, plan: Plan, data: Rows) -> None:
+def _bare(kind: str, plan: Plan, data: LabelledRows) -> None:
     split = plan.splitter(data, 0)
     X, y, U = data.tables["x"][split.train], data.labels[split.train], data.tables["x"][split.test]
     builder, learner = builders.create(BUILDER, seed=0), learners.create(kind)

@@ -79,7 +79,7 @@ class _Learning:
 
     def __init__(self, d: int, blocks: int, publishes: bool) -> None:
         from kinstream.learners.registry import create
-        from kinstream.learners.updates import Before, Origin
+        from kinstream.learners.updates import Before, UpdateOrigin
         from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
         rng = np.random.default_rng([41, d])
@@ -109,7 +109,7 @@ class _Learning:
             before = Before(learner) if publishes else None
             outcomes = learner.learn(one)
             base, step = step, step + outcomes.counts().seen
-            origin = Origin("shop", "opml", 1, 0, "t", 0, number, base, step, 1)
+            origin = UpdateOrigin("shop", "opml", 1, 0, "t", 0, number, base, step, 1)
             records = [] if before is None else before.updates(origin, one, outcomes)
             if number:
                 self.updates.append(records)

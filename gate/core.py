@@ -21,11 +21,11 @@ from typing import Any, Final
 
 from kinstream.gate.checks import Shares
 from kinstream.gate.exposure.counts import Exposure
-from kinstream.gate.limits import LEFT_OUT, Actors, Kind, Limits
+from kinstream.gate.limits import LEFT_OUT, Actors, LimitKind, ListLimits
 from kinstream.gate.lists.evidence import Evidence, decisive
 from kinstream.gate.lists.hashing import hash_of
 from kinstream.gate.lists.list_id import Impression, Keys, read
-from kinstream.gate.memory import Entry, Seen, Standing
+from kinstream.gate.memory import Entry, ListState, Seen
 from kinstream.gate.tail import Tail
 from kinstream.gate.values import Decision, Fate, List, Options
 from kinstream.gate.votes import Growth, Sessions, Votes, voter
@@ -90,10 +90,10 @@ class SpaceGate:
         #: shown.
         self._now_ms, self._since_ms, self._heard_ms = -1, -1, -1
         self._seen = Seen()
-        caps = {kind: int(getattr(options, f"per_{kind}")) for kind in Kind}
+        caps = {kind: int(getattr(options, f"per_{kind}")) for kind in LimitKind}
         window_ms = int(options.burst_minutes * _MINUTE_MS)
         #: Of clicked lists, and of those that nobody clicked.
-        self._limits, self._unclicked_limits = Limits(caps, window_ms), Limits(caps, window_ms)
+        self._limits, self._unclicked_limits = ListLimits(caps, window_ms), ListLimits(caps, window_ms)
         self._votes = Votes(options.user_votes, options.address_votes)
         #: What the lists of the comparison count together.
         self.sessions = Sessions(Votes(options.user_votes, options.address_votes))
@@ -158,9 +158,9 @@ class SpaceGate:
         key = hash_of(one.list_id)
         known = self._seen.look(key)
         if known is not None and (
-            known.standing is Standing.COUNTED
+            known.standing is ListState.COUNTED
             or not clicked
-            or (known.standing is Standing.LEFT_OUT and not again)
+            or (known.standing is ListState.LEFT_OUT and not again)
         ):
             self._left_out(Fate.REPEATED)
             return made
@@ -207,7 +207,7 @@ class SpaceGate:
             self.left_out = limits.check(actors, clicked, self._now_ms)
         if self.left_out is not None:
             self.fates[_FATES[self.left_out]] += 1
-            return Entry(0, Standing.LEFT_OUT, worth) if clicked else None
+            return Entry(0, ListState.LEFT_OUT, worth) if clicked else None
         if not clicked:
             self.fates[Fate.SHOWN] += 1
             weight = self.sessions.show(actors, whole)
@@ -216,11 +216,11 @@ class SpaceGate:
         if worth < 1.0 == weight:
             self.shares.add(shown)
         if not clicked:
-            return Entry(0, Standing.SHOWN, weight)
+            return Entry(0, ListState.SHOWN, weight)
         self.evidence = self.evidence.after(credit, weight)
         self.tail.count(credit, weight, self.tail.comes_again(one))
         self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
-        return Entry(0, Standing.COUNTED, self.sessions.click(weight, credit, worth))
+        return Entry(0, ListState.COUNTED, self.sessions.click(weight, credit, worth))
 
     def _left_out(self, fate: Fate) -> list[Decision]:
         self.fates[fate] += 1

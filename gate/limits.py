@@ -13,7 +13,7 @@ from kinstream.streams.errors import Reason
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 
-class Kind(StrEnum):
+class LimitKind(StrEnum):
     """What is limited."""
 
     USER = "user"
@@ -23,12 +23,17 @@ class Kind(StrEnum):
 
 
 #: Lists in a burst window that are usual for one of that kind, whatever its own rate is.
-USUAL: Final = {Kind.USER: 1.0, Kind.SESSION: 1.0, Kind.ADDRESS: 3.0, Kind.ITEM: 10.0}
+USUAL: Final = {LimitKind.USER: 1.0, LimitKind.SESSION: 1.0, LimitKind.ADDRESS: 3.0, LimitKind.ITEM: 10.0}
 #: Prefixes of the states of caps: users, sessions and items were there before addresses.
-_CAPS: Final = {Kind.USER: "users", Kind.SESSION: "sessions", Kind.ADDRESS: "addresses", Kind.ITEM: "items"}
+_CAPS: Final = {
+    LimitKind.USER: "users",
+    LimitKind.SESSION: "sessions",
+    LimitKind.ADDRESS: "addresses",
+    LimitKind.ITEM: "items",
+}
 #: The reasons of the dead letters of lists that were left out by these rules.
-CAPPED: Final = {kind: Reason(f"capped-{kind}") for kind in Kind}
-BURST: Final = {kind: Reason(f"burst-{kind}") for kind in Kind}
+CAPPED: Final = {kind: Reason(f"capped-{kind}") for kind in LimitKind}
+BURST: Final = {kind: Reason(f"burst-{kind}") for kind in LimitKind}
 LEFT_OUT: Final = frozenset({*CAPPED.values(), *BURST.values()})
 
 
@@ -40,7 +45,7 @@ class Actors(NamedTuple):
     address: str | None
 
 
-class Limits:
+class ListLimits:
     """Caps and bursts of one space.
 
     Parameters
@@ -49,9 +54,9 @@ class Limits:
     window_ms : of bursts; 0 finds none.
     """
 
-    def __init__(self, caps: dict[Kind, int], window_ms: int) -> None:
-        self._caps = {kind: Cap(caps[kind]) for kind in Kind}
-        self._bursts = {kind: Bursts(window_ms, USUAL[kind]) for kind in Kind}
+    def __init__(self, caps: dict[LimitKind, int], window_ms: int) -> None:
+        self._caps = {kind: Cap(caps[kind]) for kind in LimitKind}
+        self._bursts = {kind: Bursts(window_ms, USUAL[kind]) for kind in LimitKind}
 
     def check(self, actors: Actors, clicked: Iterable[int], now_ms: int) -> Reason | None:
         """Why a list does not count; None if it does, and then it is counted.
@@ -62,10 +67,10 @@ class Limits:
         """
         keys = [
             (kind, hash_of(name))
-            for kind, name in zip((Kind.USER, Kind.SESSION, Kind.ADDRESS), actors, strict=True)
+            for kind, name in zip((LimitKind.USER, LimitKind.SESSION, LimitKind.ADDRESS), actors, strict=True)
             if name
         ]
-        keys += [(Kind.ITEM, mark) for mark in sorted(clicked)]
+        keys += [(LimitKind.ITEM, mark) for mark in sorted(clicked)]
         for kind, key in keys:
             if self._caps[kind].full(key, now_ms):
                 return CAPPED[kind]
@@ -81,7 +86,7 @@ class Limits:
         state: State = {}
         for prefix, part in self._parts():
             # A space without addresses has the state that it had before there were any.
-            if part is not self._caps[Kind.ADDRESS] or part.used:
+            if part is not self._caps[LimitKind.ADDRESS] or part.used:
                 state |= with_prefix(f"{prefix}.", part.state())
         return state
 
@@ -93,6 +98,6 @@ class Limits:
                 part.restore(found)
 
     def _parts(self) -> Iterator[tuple[str, Cap | Bursts]]:
-        for kind in Kind:
+        for kind in LimitKind:
             yield _CAPS[kind], self._caps[kind]
             yield f"burst_{kind}", self._bursts[kind]

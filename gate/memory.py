@@ -15,7 +15,7 @@ MOST: Final = 200_000
 _HOUR_MS: Final = 3_600_000
 
 
-class Standing(IntEnum):
+class ListState(IntEnum):
     """What became of a list: nobody has clicked it yet, its clicks were counted, or a limit has left them out."""
 
     SHOWN = 0
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """A list: when it was shown, and what it counts among the sessions of the comparison."""
 
     time_ms: int
-    standing: Standing
+    standing: ListState
     worth: float = 0.0
 
 
@@ -88,7 +88,7 @@ class Seen:
         ids, times, counted = (np.asarray(state[name]).tolist() for name in ("ids", "times", "counted"))
         worth = np.asarray(state.get("worth", np.zeros(len(ids)))).tolist()
         columns = zip(ids, times, counted, worth, strict=True)
-        self._ids = {key: Entry(time, Standing(flag), value) for key, time, flag, value in columns}
+        self._ids = {key: Entry(time, ListState(flag), value) for key, time, flag, value in columns}
         self.horizon_ms = int(state["horizon_ms"])
 
 

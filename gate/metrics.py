@@ -20,7 +20,7 @@ _SPACE: Final = ("space",)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GateView:
     """The gate of a space at one moment."""
 
     serving: str
@@ -50,13 +50,13 @@ class Board:
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self.shares = shares
-        self._views: dict[str, tuple[int, View]] = {}
+        self._views: dict[str, tuple[int, GateView]] = {}
         self._lock = threading.Lock()
 
     def put(self, partition: int, space: str, gate: SpaceGate) -> None:
         """Take the view of a gate."""
         challenger = None if gate.challenger is None else str(gate.challenger)
-        view = View(
+        view = GateView(
             str(gate.serving),
             gate.serving.generation > 0,
             challenger,
@@ -81,7 +81,7 @@ class Board:
         with self._lock:
             self._views = {name: found for name, found in self._views.items() if found[0] != partition}
 
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, GateView]:
         """By space."""
         with self._lock:
             return {name: view for name, (_, view) in sorted(self._views.items())}

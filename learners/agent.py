@@ -19,7 +19,7 @@ from kinstream.learners.held_out.judge import VERSION, Judge
 from kinstream.learners.memory import space_bytes
 from kinstream.learners.registry import create, create_in
 from kinstream.learners.steps import KINDS, as_stepped
-from kinstream.learners.updates import Before, Origin
+from kinstream.learners.updates import Before, UpdateOrigin
 from kinstream.learners.warm_up import warm_up
 from kinstream.processors import registry as builders
 from kinstream.processors.base.builder import FromLists
@@ -341,7 +341,7 @@ class LearnerMachine(Machine):
             place = self.place
             at = (message.topic, message.partition, message.offset)
             steps = (base_step, space.step, record.time_ms)
-            origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
+            origin = UpdateOrigin(name, place.name, place.generation, epoch, *at, *steps)
             self._publish([encode(update) for update in before.updates(origin, learned, outcomes)], name)
 
     def _check_memory(self, name: str, core: Learner, record: ConstraintBlock) -> None:

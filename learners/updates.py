@@ -20,7 +20,7 @@ _NAMES_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class UpdateOrigin:
     """The block and model of an update; the fields of the same names in `ModelUpdate`."""
 
     space: str
@@ -52,7 +52,9 @@ class Before:
         self._map: Rows | None = stepped.map if stepped.settled else None
         self._renewals = stepped.renewals
 
-    def updates(self, origin: Origin, block: ConstraintBlock, outcomes: Outcomes | None) -> list[ModelUpdate]:
+    def updates(
+        self, origin: UpdateOrigin, block: ConstraintBlock, outcomes: Outcomes | None
+    ) -> list[ModelUpdate]:
         """The records of the block's change, after it is learned.
 
         Parameters
@@ -77,7 +79,7 @@ class Before:
         return list(_parts(origin, step, max(1, most)))
 
 
-def _parts(origin: Origin, step: Step, most: int) -> Iterator[ModelUpdate]:
+def _parts(origin: UpdateOrigin, step: Step, most: int) -> Iterator[ModelUpdate]:
     d, rank = step.U.shape
     check = zlib.crc32(step.V.tobytes(), zlib.crc32(step.U.tobytes()))
     parts = max(1, -(-rank // most))
@@ -88,7 +90,7 @@ def _parts(origin: Origin, step: Step, most: int) -> Iterator[ModelUpdate]:
         )
 
 
-def _broken(origin: Origin, learner: Stepped) -> ModelUpdate:
+def _broken(origin: UpdateOrigin, learner: Stepped) -> ModelUpdate:
     """The record that makes readers of updates wait for an announced model."""
     G = learner.map
     d = len(G)
@@ -97,7 +99,7 @@ def _broken(origin: Origin, learner: Stepped) -> ModelUpdate:
 
 
 def _record(
-    o: Origin,
+    o: UpdateOrigin,
     whole: bool,
     number: tuple[int, int],
     shape: tuple[int, int, int],

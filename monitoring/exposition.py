@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from kinstream.monitoring.held_out import held_out_series
-from kinstream.monitoring.tallies import OTHER, Part, Row, Snapshot, Tallies, mistakes, utilised
+from kinstream.monitoring.tallies import OTHER, ExactShare, Row, Snapshot, Tallies, mistakes, utilised
 from kinstream.streams.records.values import Outcome
 
 #: Upper bounds of the delay histogram, in seconds.
@@ -52,7 +52,7 @@ _BY_RULE: Final = {
     "mistakes": "Mistakes by the rule that made the constraint.",
     "utilised": "Utilised constraints by the rule that made them.",
 }
-_RATIOS: Final[tuple[tuple[str, str, Callable[[Row], Part]], ...]] = (
+_RATIOS: Final[tuple[tuple[str, str, Callable[[Row], ExactShare]], ...]] = (
     (
         "online_mistake_rate",
         "Mistakes / scored since the beginning. Absent while nothing was scored.",

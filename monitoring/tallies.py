@@ -37,7 +37,7 @@ _INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum"
 _FLAT: Final = 3 + 2 * (2 + len(METRICS) + len(UNLEARNED)) + 4
 
 
-class Part(NamedTuple):
+class ExactShare(NamedTuple):
     """A share as two exact integers."""
 
     part: int = 0
@@ -49,14 +49,14 @@ class Part(NamedTuple):
         return self.part / self.whole if self.whole else None
 
 
-def mistakes(counts: Counts) -> Part:
+def mistakes(counts: Counts) -> ExactShare:
     """Mistakes among the scored constraints: the mistake rate. Split constraints count in neither."""
-    return Part(counts.mistakes, counts.scored)
+    return ExactShare(counts.mistakes, counts.scored)
 
 
-def utilised(counts: Counts) -> Part:
+def utilised(counts: Counts) -> ExactShare:
     """Utilised among the accepted constraints."""
-    return Part(counts.utilised, counts.seen)
+    return ExactShare(counts.utilised, counts.seen)
 
 
 class Window:
@@ -69,10 +69,10 @@ class Window:
         if size < 1:
             raise ValueError(f"window size is {size}; it must be at least 1")
         self.size = size
-        self.sum = Part()
-        self.blocks: deque[Part] = deque()
+        self.sum = ExactShare()
+        self.blocks: deque[ExactShare] = deque()
 
-    def add(self, block: Part) -> None:
+    def add(self, block: ExactShare) -> None:
         """Append a block; an empty one leaves the window unchanged."""
         if not block.whole:
             return
@@ -81,11 +81,11 @@ class Window:
         while whole - self.blocks[0].whole >= self.size:
             oldest = self.blocks.popleft()
             part, whole = part - oldest.part, whole - oldest.whole
-        self.sum = Part(part, whole)
+        self.sum = ExactShare(part, whole)
 
     def clear(self) -> None:
         self.blocks.clear()
-        self.sum = Part()
+        self.sum = ExactShare()
 
 
 @dataclass(slots=True)
@@ -162,8 +162,8 @@ class Row(NamedTuple):
     learner: str
     totals: Counts
     by_rule: dict[str, Counts]
-    mistake_window: Part
-    utilisation_window: Part
+    mistake_window: ExactShare
+    utilisation_window: ExactShare
     step: int | None
     time_ms: int | None
     weights: dict[str, float]
@@ -367,7 +367,7 @@ class Tallies:
         for (i, rule), counts in zip(names, _counts(state, "rule_"), strict=True):
             tallies[i].by_rule[rule] = counts
         for i, kind, part, whole in _rows(state, "blocks"):
-            tallies[i].windows(self.window)[kind].add(Part(part, whole))
+            tallies[i].windows(self.window)[kind].add(ExactShare(part, whole))
         names = json.loads(str(state["weight_names"]))
         for (i, name), weight in zip(names, _rows(state, "weights"), strict=True):
             tallies[i].weights[name] = weight
@@ -432,7 +432,7 @@ def check_counts(counts: Counts) -> None:
 
 def _row(space: str, learner: str, tally: Tally, *, has_model: bool) -> Row:
     windows = (tally.mistake_window, tally.utilisation_window)
-    wrong, used = (Part() if window is None else window.sum for window in windows)
+    wrong, used = (ExactShare() if window is None else window.sum for window in windows)
     return Row(
         space,
         learner,

@@ -279,7 +279,7 @@ class Settings(BaseSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReadSettings:
     """The settings as read, and all their faults.
 
     Parameters
@@ -316,7 +316,7 @@ def load(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     return found.settings
 
 
-def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = None) -> Found:
+def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = None) -> ReadSettings:
     """Read settings as `load` does, but collect their faults instead of raising them.
 
     Raises
@@ -354,7 +354,7 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
         remember_url(settings.checkpoints.url)
         remember_url(settings.traces.endpoint)
     faults += [Fault(layers.where(place, section=section), text) for place, section, text in wrong]
-    return Found(None if faults else settings, tuple(faults), data, layers)
+    return ReadSettings(None if faults else settings, tuple(faults), data, layers)
 
 
 def _of_environment(faults: list[Fault]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from benchmarks.papers.shared.feeds import DrawnPairs
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import LEGO_AT_LEAST_POLA
 from benchmarks.papers.shared.splitters import GivenTest, Parted
-from kinstream.evaluation.experiment.data import Rows
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.data import LabelledRows
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import Scaling
 from kinstream.streams.records.values import DEFAULT_MODALITY
 
@@ -41,7 +41,7 @@ def _called(pair: tuple[int, int]) -> str:
     return f"{pair[0]} and {pair[1]}"
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
     rows = folder.load("mnist")
     if isinstance(rows, Missing):
         return [rows]
@@ -51,7 +51,7 @@ def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
     if "is_test" in arrays:
         test = arrays["is_test"].astype(np.bool_)
     learned, tested = np.flatnonzero(~test)[:TRAIN_ROWS], np.flatnonzero(test)
-    found: list[Rows | Missing] = []
+    found: list[LabelledRows | Missing] = []
     for pair in QUICK_DIGITS if quick else DIGITS:
         first, last = (part[np.isin(y[part], pair)] for part in (learned, tested))
         both = np.concatenate([first, last])
@@ -59,7 +59,7 @@ def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
     return found
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     pairs = DrawnPairs(CONSTRAINTS, targets=True)
     return Plan(
         "lego-mnist-pairs",
@@ -71,7 +71,7 @@ def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
         splits=1,
         splitter=GivenTest(),
         scaling=Scaling("one-scale", "train"),
-        choice=Choice("error"),
+        choice=GridChoice("error"),
         measuring=Measuring(("classification",)),
     )
 

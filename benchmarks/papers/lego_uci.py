@@ -27,8 +27,8 @@ from benchmarks.papers.shared.feeds import DrawnPairs
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published import Printed
 from benchmarks.papers.shared.published_tables import LEGO_SPEED_OVER_POLA
-from kinstream.evaluation.experiment.data import Rows
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.data import LabelledRows
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import Scaling
 
 SPLITS: Final = 10
@@ -36,11 +36,11 @@ QUICK_SPLITS: Final = 3
 SETS: Final = ("wine", "balance", "iris", "ionosphere", "soybean")
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
     return [folder.load(name) for name in SETS]
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     aimed = DrawnPairs(DRAWN, targets=True)
     etas = tuple(10.0**power for power in range(-4, 2))
     offline = [one for one in batch() if one.name == "itml"]
@@ -55,7 +55,7 @@ def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
         ),
         splits=QUICK_SPLITS if quick else SPLITS,
         scaling=Scaling("zscore", "train"),
-        choice=Choice("error", folds=3, limit=TUNING),
+        choice=GridChoice("error", folds=3, limit=TUNING),
         measuring=Measuring(("classification",)),
     )
 

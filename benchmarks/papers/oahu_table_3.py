@@ -28,9 +28,9 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.feeds import SeedsAndClosure
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OAHU_TABLE_3
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.feeds import Built
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import RandomHalves, Scaling
 
 SPLITS: Final = 10
@@ -62,11 +62,11 @@ def contenders() -> tuple[Contender, ...]:
     )
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
     return [folder.load(name) for name in SETS]
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     train, test = QUICK_ROWS if quick else (None, None)
     return Plan(
         "oahu-table-3",
@@ -74,7 +74,7 @@ def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
         splits=QUICK_SPLITS if quick else SPLITS,
         splitter=RandomHalves(most_train=train, most_test=test),
         scaling=Scaling("one-scale", "train"),
-        choice=Choice("error"),
+        choice=GridChoice("error"),
         measuring=Measuring(("classification",)),
     )
 

@@ -32,9 +32,9 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.feeds import DrawnTriplets
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OMDML_TABLE_2
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.feeds import Built, Feed
-from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.plan import SIDE_BY_SIDE, Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import RandomHalves, Scaling
 
 SPLITS: Final = 5
@@ -96,18 +96,18 @@ def contenders(quick: bool) -> list[Contender]:
     ]
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
     return [folder.load(name) for name in SETS]
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     return Plan(
         "omdml-small",
         tuple(contenders(quick)),
         splits=QUICK_SPLITS if quick else SPLITS,
         splitter=RandomHalves(test_share=0.25, most_test=QUERIES),
         scaling=Scaling("minmax", "train"),
-        choice=Choice("map"),
+        choice=GridChoice("map"),
         measuring=Measuring(("retrieval",), ranks=(1, 5, 10, 20, 50), gallery="train"),
     )
 

@@ -31,9 +31,9 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.feeds import DrawnPairs, DrawnTriplets
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OPML_TABLE_2
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.feeds import Built
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import Scaling
 
 SPLITS: Final = 100
@@ -85,18 +85,18 @@ def lego() -> Contender:
     )
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
     left_out = ("waveform", "optdigits") if quick else ()
     return [folder.load(name) for name in SETS if name not in left_out]
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     return Plan(
         "opml-table-2",
         (euclidean(), *(() if quick else batch()), *online()),
         splits=QUICK_SPLITS if quick else SPLITS,
         scaling=Scaling("zscore", "all"),
-        choice=Choice("error", folds=3, limit=TUNING),
+        choice=GridChoice("error", folds=3, limit=TUNING),
         measuring=Measuring(("classification",)),
     )
 

@@ -21,9 +21,9 @@ from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.protocol import Protocol
 from benchmarks.papers.shared.published_tables import OPML_TABLE_4
 from benchmarks.papers.shared.splitters import ColdStart
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.feeds import Built
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import Scaling
 
 SPLITS: Final = 10
@@ -43,8 +43,8 @@ def _called(name: str, blocks: int) -> str:
     return f"{name}-{blocks}"
 
 
-def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
-    found: list[Rows | Missing] = []
+def _sets(folder: DataFolder, quick: bool) -> list[LabelledRows | Missing]:
+    found: list[LabelledRows | Missing] = []
     for name in SETS:
         rows = folder.load(name)
         if isinstance(rows, Missing):
@@ -54,7 +54,7 @@ def _sets(folder: DataFolder, quick: bool) -> list[Rows | Missing]:
     return found
 
 
-def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
+def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
     return Plan(
         "opml-table-4",
         (
@@ -67,7 +67,7 @@ def _plan(rows: Sequence[Rows], quick: bool) -> Plan:
         splits=QUICK_SPLITS if quick else SPLITS,
         splitter=ColdStart({_called(name, blocks): blocks for name in SETS for blocks in BLOCKS}),
         scaling=Scaling("zscore", "all"),
-        choice=Choice("error", folds=3),
+        choice=GridChoice("error", folds=3),
         measuring=Measuring(("classification",)),
     )
 

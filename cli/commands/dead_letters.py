@@ -15,7 +15,7 @@ from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
-    from kinstream.streams.operations.letters import Choice, FoundLetters, RedrivePlan, Standing
+    from kinstream.streams.operations.letters import FoundLetters, LetterFilter, RedrivePlan, StandingRefusals
     from kinstream.streams.records.message import Message
     from kinstream.streams.settings import Settings
 
@@ -85,9 +85,9 @@ def list_letters(
 
     from kinstream.cli.views.tables import echo_table, for_a_person, moment
     from kinstream.streams.agents.refusals import rows_text
-    from kinstream.streams.operations.letters import Choice
+    from kinstream.streams.operations.letters import LetterFilter
 
-    choice = Choice(reason, consumer, space, _since(since), sought=_given(sought))
+    choice = LetterFilter(reason, consumer, space, _since(since), sought=_given(sought))
     settings = settings_of(ctx)
     found = _read(settings, choice)
     # The keys of other systems' topics are no spaces.
@@ -230,7 +230,7 @@ def redrive(
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.rights.access import check_role
-    from kinstream.streams.operations.letters import Choice, Standing, plan
+    from kinstream.streams.operations.letters import LetterFilter, StandingRefusals, plan
 
     narrowed = bool(sought) or any(value is not None for value in (reason, consumer, space))
     if bool(places) + everything + narrowed != 1 or (since and places):
@@ -241,8 +241,8 @@ def redrive(
     chosen = frozenset(_place(place) for place in places) or None
     if not dry_run:
         check_role(Cluster(settings.kafka), settings, "redrive")
-    found = _read(settings, Choice(reason, consumer, space, _since(since), chosen, _given(sought)))
-    standing = Standing(settings)
+    found = _read(settings, LetterFilter(reason, consumer, space, _since(since), chosen, _given(sought)))
+    standing = StandingRefusals(settings)
     planned = plan(found.letters, standing.topics, standing.holds, _compacted(settings, found))
     lines = [f"left out {number}: {why}" for why, number in planned.left_out.items()]
     missing = 0 if chosen is None else len(chosen) - len(found.letters) - found.repeated
@@ -294,7 +294,7 @@ def _compacted(settings: Settings, found: FoundLetters) -> set[str]:
         cluster.close()
 
 
-def _send(settings: Settings, planned: RedrivePlan, standing: Standing) -> int:
+def _send(settings: Settings, planned: RedrivePlan, standing: StandingRefusals) -> int:
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.emitter import Emitter
     from kinstream.streams.kafka.reader import read_range
@@ -316,7 +316,7 @@ def _send(settings: Settings, planned: RedrivePlan, standing: Standing) -> int:
     return sent
 
 
-def _read(settings: Settings, choice: Choice) -> FoundLetters:
+def _read(settings: Settings, choice: LetterFilter) -> FoundLetters:
     """Read the dead letters that the arguments may select."""
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.kafka.cluster import Cluster

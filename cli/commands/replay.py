@@ -63,7 +63,7 @@ def replay(
     Other settings: kinstream --set learners.opml.gamma=0.01 replay --learner opml
     """
     from kinstream.cli.views.replay import agrees, as_dict, show
-    from kinstream.replay.log.guarantees import Origin
+    from kinstream.replay.log.guarantees import LogKind
     from kinstream.replay.log.run import Request
     from kinstream.replay.log.sources import parse_point
 
@@ -73,7 +73,7 @@ def replay(
         raise SettingsError("there is no learner to replay: write a [learners.NAME] section")
     request = Request(
         learners=tuple(dict.fromkeys(names)),
-        origin=Origin(source),
+        origin=LogKind(source),
         start=None if start is None else parse_point(start),
         end=None if end is None else parse_point(end),
         space=space,

@@ -14,7 +14,7 @@ from rich.live import Live
 from kinstream.cli.compiling import compile_together
 from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.demo.summary import tell_summary
-from kinstream.cli.demo.view import View
+from kinstream.cli.demo.view import LiveTable
 from kinstream.cli.local.ending import end, fresh_folder, tell_failure
 from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.metrics_pages import Numbers, read_pages
@@ -51,7 +51,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
     broker = EmbeddedBroker(settings)
     environment = {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     system = LocalSystem(settings, ["--config", str(config)], environment, demo.folder / "logs")
-    view = View(system, demo)
+    view = LiveTable(system, demo)
     status = 1
     try:
         system.start_agents()
@@ -113,7 +113,7 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     return True
 
 
-def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Event) -> int:
+def _watch(demo: Demo, system: LocalSystem, view: LiveTable, stopping: threading.Event) -> int:
     deadline = time.monotonic() + DEADLINE_SECONDS
     producer: Process | None = None
     shown: AbstractContextManager[Live | None] = (

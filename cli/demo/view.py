@@ -22,7 +22,7 @@ _HEADINGS: Final = ("agent", "records", "per s", "lag", "constraints", "mistake 
 _EVIDENCE: Final = ("builder", "given", "number", "became")
 
 
-class View:
+class LiveTable:
     """The live table, and the check whether every agent has applied everything sent."""
 
     def __init__(self, system: LocalSystem, demo: Demo) -> None:

@@ -14,7 +14,7 @@ from kinstream.cli.shared.context import settings_of
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.evaluation.experiment.contenders import Asked
+    from kinstream.evaluation.experiment.contenders import ComparisonRequest
     from kinstream.evaluation.experiment.data import Data
     from kinstream.evaluation.experiment.plan import Contender, Plan
     from kinstream.streams.settings import Settings
@@ -112,11 +112,11 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
     finish(plan, data, folder, options)
 
 
-def _asked(options: dict[str, Any]) -> Asked:
-    from kinstream.evaluation.experiment.contenders import BATCH, Asked, parse_grids
+def _asked(options: dict[str, Any]) -> ComparisonRequest:
+    from kinstream.evaluation.experiment.contenders import BATCH, ComparisonRequest, parse_grids
 
     named = tuple(dict.fromkeys(options["learners"]))
-    return Asked(
+    return ComparisonRequest(
         learners=tuple(name for name in named if name not in BATCH),
         grids=parse_grids(options["grids"]),
         passes=1 if options["in_order"] else None,
@@ -208,7 +208,7 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
 def _plan(
     contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
 ) -> Plan:
-    from kinstream.evaluation.experiment.plan import Choice, Plan
+    from kinstream.evaluation.experiment.plan import GridChoice, Plan
     from kinstream.evaluation.experiment.splits import InOrder, RandomHalves
 
     rows = all(hasattr(one, "tables") for one in data)
@@ -219,5 +219,5 @@ def _plan(
         splits=splits if rows or options["hold_out"] else 1,
         splitter=InOrder(splits, 0.5 / max(splits, 1)) if options["in_order"] else RandomHalves(),
         hold_out=options["hold_out"],
-        choice=Choice("error" if rows else "mistakes"),
+        choice=GridChoice("error" if rows else "mistakes"),
     )

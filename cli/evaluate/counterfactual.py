@@ -18,7 +18,7 @@ from kinstream.streams.errors import BadRecord, SettingsError
 if TYPE_CHECKING:
     from kinstream.evaluation.counterfactual.drafted_log import Event
     from kinstream.evaluation.counterfactual.prequential import Judged, Request
-    from kinstream.replay.log.guarantees import Origin
+    from kinstream.replay.log.guarantees import LogKind
     from kinstream.streams.settings import Settings
 
 
@@ -103,10 +103,10 @@ def counterfactual(
     keys = keys_of(settings)
     if learners:
         from kinstream.evaluation.counterfactual import prequential
-        from kinstream.replay.log.guarantees import Origin
+        from kinstream.replay.log.guarantees import LogKind
 
         wanted = prequential.Request(space, keys, opened(files), exponent=exponent, product=product)
-        judged = _judged(settings, learners, Origin(source), wanted, start, end)
+        judged = _judged(settings, learners, LogKind(source), wanted, start, end)
         if not judged.estimates:
             raise SettingsError(lacking(space, judged.lists))
         if as_json:
@@ -130,7 +130,7 @@ def counterfactual(
 def _judged(
     settings: Settings,
     learners: tuple[str, ...],
-    origin: Origin,
+    origin: LogKind,
     lists: Request,
     start: str | None,
     end: str | None,

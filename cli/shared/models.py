@@ -19,7 +19,7 @@ def newest_models(settings: Settings, checkpoints: bool = False) -> Models:
     SettingsError : the topic does not exist.
     CheckpointError : a checkpoint cannot be read.
     """
-    from kinstream.streams.operations.models import Newest, from_checkpoints
+    from kinstream.streams.operations.models import NewestModels, from_checkpoints
 
     if checkpoints:
         return from_checkpoints(settings).models()
@@ -35,7 +35,7 @@ def newest_models(settings: Settings, checkpoints: bool = False) -> Models:
         cluster.close()
     if not ranges:
         raise SettingsError(f"topic {topic} does not exist: kinstream topics create, or --checkpoints")
-    newest = Newest()
+    newest = NewestModels()
     newest.read(read_range(settings.kafka, topic, ranges))
     for line in newest.unreadable:
         click.echo(f"warning: left out {line}", err=True)

@@ -14,14 +14,14 @@ from kinstream.streams.configuration.service import INDEX
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.extras import installed
-from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
+from kinstream.streams.settings import BuilderSettings, KafkaSettings, LearnerSettings, ReadSettings, Settings
 from kinstream.streams.spelling import meant
 
 #: An error of a constructor begins with the name of its setting.
 _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 
-def algorithm_faults(found: Found) -> list[Fault]:
+def algorithm_faults(found: ReadSettings) -> list[Fault]:
     """The faults in [builders.*], [learners.*], [serve.spaces.*] and [sources.*] beyond their form."""
     from kinstream.learners import registry as learners
     from kinstream.processors import registry as builders
@@ -50,7 +50,7 @@ def _tables(sections: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _section_faults(
-    found: Found, path: tuple[str, str], section: Mapping[str, Any], model: Any, registry: Any
+    found: ReadSettings, path: tuple[str, str], section: Mapping[str, Any], model: Any, registry: Any
 ) -> Iterator[Fault]:
     kind = section.get("kind")
     if kind is None or not isinstance(kind, str):
@@ -73,7 +73,7 @@ def _section_faults(
         yield found.fault((*path, *where), text)
 
 
-def _others(found: Found, path: tuple[str, str], kinds: Iterable[str]) -> str:
+def _others(found: ReadSettings, path: tuple[str, str], kinds: Iterable[str]) -> str:
     """A hint for a section without a kind: a similar section name, or the kinds."""
     written = found.layers.in_file.get(path[0])
     if isinstance(written, dict) and path[1] not in written and (hint := meant([path[1]], written)):
@@ -104,7 +104,7 @@ def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) 
             return
 
 
-def _agent_faults(found: Found, sound: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+def _agent_faults(found: ReadSettings, sound: dict[str, dict[str, Any]]) -> Iterator[Fault]:
     """Learners that cannot use any of their builders' constraints, or cannot publish updates as set."""
     from kinstream.learners.agent import learner_spec
 
@@ -134,7 +134,7 @@ def _validated(sections: dict[str, Any], model: Any) -> dict[str, Any]:
     return made
 
 
-def _source_faults(found: Found) -> Iterator[Fault]:
+def _source_faults(found: ReadSettings) -> Iterator[Fault]:
     tables = _tables(found.data.get("sources"))
     if not tables or not installed("orjson"):
         return
@@ -147,7 +147,7 @@ def _source_faults(found: Found) -> Iterator[Fault]:
             yield found.fault(("sources", name), str(error), section=True)
 
 
-def _learner_faults(found: Found, tables: list[tuple[str, dict[str, Any]]]) -> Iterator[Fault]:
+def _learner_faults(found: ReadSettings, tables: list[tuple[str, dict[str, Any]]]) -> Iterator[Fault]:
     """Spaces of the service that name a learner which is similar to one of the settings."""
     learners = found.data.get("learners")
     known = list(learners) if isinstance(learners, dict) else []
@@ -159,14 +159,14 @@ def _learner_faults(found: Found, tables: list[tuple[str, dict[str, Any]]]) -> I
             yield found.fault(path, f"the settings have no [learners.{learner}]{hint}")
 
 
-def _serve_faults(found: Found) -> Iterator[Fault]:
+def _serve_faults(found: ReadSettings) -> Iterator[Fault]:
     serve = found.data.get("serve")
     tables = _tables(serve.get("spaces") if isinstance(serve, dict) else None)
     yield from _learner_faults(found, tables)
     tables = [(name, table) for name, table in tables if table.get("backend", INDEX) == INDEX]
     if not tables:
         return
-    from kinstream.search.index.engines import Plan, check
+    from kinstream.search.index.engines import IndexPlan, check
     from kinstream.streams.settings import ServeSpaceSettings
 
     for name, table in tables:
@@ -177,7 +177,7 @@ def _serve_faults(found: Found) -> Iterator[Fault]:
             continue
         try:
             settings = found.settings or Settings.model_construct(kafka=KafkaSettings.model_construct())
-            check(Plan(section.index, section.options), settings, section.learner or "", "")
+            check(IndexPlan(section.index, section.options), settings, section.learner or "", "")
         except PackageMissing:
             continue
         except SettingsError as error:

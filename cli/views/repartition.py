@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from kinstream.cli.views.tables import echo_table
-from kinstream.streams.operations.repartition.repartition import Plan
+from kinstream.streams.operations.repartition.repartition import RepartitionPlan
 
 
-def as_plain(made: Plan, dry_run: bool, notes: Sequence[str]) -> dict[str, Any]:
+def as_plain(made: RepartitionPlan, dry_run: bool, notes: Sequence[str]) -> dict[str, Any]:
     """Plain values for `--json`."""
     return {
         "partitions": made.partitions,
@@ -37,7 +37,7 @@ def as_plain(made: Plan, dry_run: bool, notes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def show(made: Plan, dry_run: bool, notes: Sequence[str]) -> None:
+def show(made: RepartitionPlan, dry_run: bool, notes: Sequence[str]) -> None:
     """Print it as text."""
     if not made.moves:
         click.echo(f"every agent has been moved to {made.partitions} partitions; there is nothing to do")

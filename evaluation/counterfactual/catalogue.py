@@ -14,7 +14,7 @@ PRODUCTS: Final = ("cosine", "dot")
 _FIRST: Final = 1024
 
 
-class Catalogue:
+class LogCatalogue:
     """Items by name, each with a vector.
 
     Parameters

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinstream.evaluation.counterfactual.catalogue import Catalogue
+from kinstream.evaluation.counterfactual.catalogue import LogCatalogue
 from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabilities, was_drafted
-from kinstream.evaluation.counterfactual.estimates import Ranked, Shown, class_of
+from kinstream.evaluation.counterfactual.estimates import Ranked, ShownList, class_of
 from kinstream.gate.exposure.lists import Served, served
 from kinstream.gate.lists.list_id import PREFIX, Impression, Keys, mark_of, read
 from kinstream.streams.records import randomised_id
@@ -69,14 +69,14 @@ class Recorded:
     uses : lists by `Use`.
     """
 
-    shown: list[Shown]
+    shown: list[ShownList]
     models: dict[Model, list[Ranked]]
     people: list[str]
     uses: dict[str, int]
 
 
 class _List(NamedTuple):
-    shown: Shown
+    shown: ShownList
     ranked: dict[Model, Ranked]
     person: str
 
@@ -131,7 +131,7 @@ class Reader:
     ) -> None:
         self._space, self._keys = space, keys
         self._models: dict[Model, Maps] = dict(models.items())
-        self._catalogue = Catalogue(product)
+        self._catalogue = LogCatalogue(product)
         self._looked = np.arange(1.0, MOST_PLACES + 1.0) ** -exponent
         self._lists: dict[str, _List] = {}
         self._uses: Counter[Use] = Counter()
@@ -170,7 +170,7 @@ class Reader:
             self._uses[Use.USED] += 1
             self._lists[one.list_id] = _List(*made, person)
 
-    def _made(self, one: Served, query: Vectors | None) -> Use | tuple[Shown, dict[Model, Ranked]]:
+    def _made(self, one: Served, query: Vectors | None) -> Use | tuple[ShownList, dict[Model, Ranked]]:
         if not one.valid:
             return Use.INVALID
         if one.list_id.startswith(randomised_id.PREFIX):
@@ -191,7 +191,7 @@ class Reader:
 
     def _evaluated(
         self, one: Served, items: tuple[str, ...], drafted: Impression, query: Vectors
-    ) -> tuple[Shown, dict[Model, Ranked]] | None:
+    ) -> tuple[ShownList, dict[Model, Ranked]] | None:
         size, find = len(items), self._catalogue
         own = {v: find.best(find.similarities(model.map(query)), size) for v, model in self._models.items()}
         sides = own[drafted.serving], own[drafted.candidate]
@@ -203,7 +203,7 @@ class Reader:
         kinds = dict(zip(names, class_of(find.ranks(find.similarities(query), names)).tolist(), strict=True))
         clicked = np.zeros(size)
         clicked[[place for place in one.clicked if place < size]] = 1.0
-        shown = Shown(
+        shown = ShownList(
             clicked,
             looked,
             np.array([where[item] @ looked for item in items]),
@@ -231,7 +231,7 @@ def _ranked(
     )
 
 
-def _of(record: Click | ClickBlock, catalogue: Catalogue) -> Iterator[tuple[Served, Vectors | None, str]]:
+def _of(record: Click | ClickBlock, catalogue: LogCatalogue) -> Iterator[tuple[Served, Vectors | None, str]]:
     """Each list with its query (d,) and whose it was."""
     for number, one in enumerate(served(record)):
         if isinstance(record, Click):

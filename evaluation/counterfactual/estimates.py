@@ -43,7 +43,7 @@ _CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown:
+class ShownList:
     """A list as it was shown.
 
     Parameters
@@ -115,7 +115,7 @@ def class_of(rank: Numbers) -> Numbers:
 
 
 def estimated(
-    shown: Sequence[Shown], models: Sequence[Sequence[Ranked]], people: Sequence[str]
+    shown: Sequence[ShownList], models: Sequence[Sequence[Ranked]], people: Sequence[str]
 ) -> list[Estimates]:
     """The estimates of every model.
 
@@ -163,7 +163,7 @@ def estimated(
     return found
 
 
-def _terms(one: Shown, ranked: Ranked, guess: Values) -> tuple[float, ...]:
+def _terms(one: ShownList, ranked: Ranked, guess: Values) -> tuple[float, ...]:
     weights = ranked.gain / one.propensity
     own = float(ranked.own_gain @ guess[ranked.own_kind])
     return (
@@ -177,7 +177,7 @@ def _terms(one: Shown, ranked: Ranked, guess: Values) -> tuple[float, ...]:
     )
 
 
-def _relevance(shown: Sequence[Shown], who: Numbers) -> tuple[Values, Values]:
+def _relevance(shown: Sequence[ShownList], who: Numbers) -> tuple[Values, Values]:
     """Relevance by class: for even people guessed from the lists of the odd ones, and the other way round.
 
     Clicks divided by looks, drawn towards the mean of all classes.

@@ -43,7 +43,7 @@ BATCH: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ComparisonRequest:
     """The comparison that the user requests.
 
     Parameters
@@ -60,7 +60,7 @@ class Asked:
     batch: tuple[str, ...] = ()
 
 
-def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
+def wanted(settings: Settings, asked: ComparisonRequest) -> dict[str, LearnerSettings]:
     """The sections of the learners, by name; a kind is a section with its defaults.
 
     Raises
@@ -85,7 +85,7 @@ def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
     return found
 
 
-def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Contender, ...]:
+def of_rows(settings: Settings, asked: ComparisonRequest, *, modalities: int = 1) -> tuple[Contender, ...]:
     """Contenders that learn from labelled rows, each by the builders that it follows.
 
     Parameters
@@ -110,7 +110,7 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
     return (*beside, *found, *_batch(asked, next(iter(feeds.values())), modalities))
 
 
-def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Contender, ...]:
+def of_log(settings: Settings, asked: ComparisonRequest, *, modalities: int = 1) -> tuple[Contender, ...]:
     """Contenders that learn from constraints that are in a log already, of the builders that each follows.
 
     Raises
@@ -129,7 +129,7 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
     return (*_beside(feeds, modalities), *found)
 
 
-def streams(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
+def streams(settings: Settings, asked: ComparisonRequest) -> tuple[tuple[str, ...], ...]:
     """The builders whose constraints are read, as each learner follows them."""
     return tuple(dict.fromkeys(section.follows for section in wanted(settings, asked).values()))
 
@@ -163,13 +163,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def _feed(settings: Settings, builder: str, asked: Asked) -> Feed:
+def _feed(settings: Settings, builder: str, asked: ComparisonRequest) -> Feed:
     section = settings.builders.get(builder) or BuilderSettings(kind=builder)
     return Built(section.kind, section.arguments(), passes=asked.passes, called=builder)
 
 
 def _contender(
-    called: str, name: str, section: LearnerSettings, feed: Feed, asked: Asked, modalities: int
+    called: str, name: str, section: LearnerSettings, feed: Feed, asked: ComparisonRequest, modalities: int
 ) -> Contender:
     values = asked.grids.get(name)
     points = ({},) if values is None else grid(values)
@@ -204,7 +204,7 @@ def _beside(feeds: Sequence[Feed], modalities: int) -> list[Contender]:
     ]
 
 
-def _batch(asked: Asked, feed: Feed, modalities: int) -> list[Contender]:
+def _batch(asked: ComparisonRequest, feed: Feed, modalities: int) -> list[Contender]:
     view = SIDE_BY_SIDE if modalities > 1 else TABLES
     return [
         Contender(BATCH[kind], kind, feed, batch=True, view=view, scaling=USUAL_SCALING)

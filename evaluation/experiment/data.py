@@ -22,7 +22,7 @@ Tables = Mapping[str, Vectors]
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Labelled vectors.
 
     Parameters
@@ -97,7 +97,7 @@ class Recorded:
         return {"name": self.name, "rows": self.constraints(), "features": features, "classes": 0}
 
 
-Data = Rows | Recorded
+Data = LabelledRows | Recorded
 
 
 def of_arrays(
@@ -106,12 +106,12 @@ def of_arrays(
     y: NDArray[np.generic],
     *,
     names: tuple[str, ...] = (),
-) -> Rows:
+) -> LabelledRows:
     """Rows from arrays (n, d), or from one for each modality, with labels (n,) of any type.
 
     Parameters
     ----------
-    names : see `Rows`.
+    names : see `LabelledRows`.
 
     Raises
     ------
@@ -132,10 +132,10 @@ def of_arrays(
             raise SettingsError(f"{name}: column {loss[0]} of {modality}: {loss[1]}")
         found[modality] = vectors
     numbers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    return Rows(name, found, numbers, names=names)
+    return LabelledRows(name, found, numbers, names=names)
 
 
-def of_source(name: str, source: Source) -> Rows:
+def of_source(name: str, source: Source) -> LabelledRows:
     """All rows of a source, in its order.
 
     Raises
@@ -152,7 +152,7 @@ def of_source(name: str, source: Source) -> Rows:
     return of_batch(name, read_all(source), names=names)
 
 
-def of_batch(name: str, batch: Batch, *, names: tuple[str, ...] = ()) -> Rows:
+def of_batch(name: str, batch: Batch, *, names: tuple[str, ...] = ()) -> LabelledRows:
     """Rows that are in memory; `names` as for `of_arrays`."""
     tables = {t.name: t.vectors for t in batch.tables}
     return of_arrays(name, tables, np.asarray(batch.labels), names=names)

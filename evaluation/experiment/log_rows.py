@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.evaluation.experiment.data import Recorded, Rows, of_batch
+from kinstream.evaluation.experiment.data import LabelledRows, Recorded, of_batch
 from kinstream.learners.agent import LearnerMachine
 from kinstream.learners.base.learner import Learner, Outcomes, State
 from kinstream.processors.agent import BuilderMachine, builder_spec
@@ -85,7 +85,7 @@ def built(
     return _recorded(space, kept)
 
 
-def rows(settings: Settings, messages: Iterable[Message], space: str) -> Rows:
+def rows(settings: Settings, messages: Iterable[Message], space: str) -> LabelledRows:
     """The labelled samples of a space, in the order of the log, each load once.
 
     Parameters

@@ -92,7 +92,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GridChoice:
     """The choice of a point of a grid, in each split, by the training rows.
 
     Parameters
@@ -165,7 +165,7 @@ class Plan:
     splitter: Splitter = field(default_factory=RandomHalves)
     scaling: Scaling = field(default_factory=Scaling)
     hold_out: float = 0.2
-    choice: Choice = field(default_factory=Choice)
+    choice: GridChoice = field(default_factory=GridChoice)
     measuring: Measuring = field(default_factory=Measuring)
     curve_points: int = 200
 

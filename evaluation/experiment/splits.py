@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.experiment.data import Rows, Tables
+from kinstream.evaluation.experiment.data import LabelledRows, Tables
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Table, Vectors
 
@@ -32,7 +32,7 @@ class Split:
 class Splitter(Protocol):
     """Cuts rows, from their labels and the number of the split alone. It can be pickled."""
 
-    def __call__(self, data: Rows, number: int) -> Split:
+    def __call__(self, data: LabelledRows, number: int) -> Split:
         """The split of that number; row numbers are in range and no row is in both parts."""
 
     def describe(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class RandomHalves:
         if not 0.0 < self.test_share < 1.0:
             raise SettingsError(f"the share of test rows is above 0 and below 1, not {self.test_share!r}")
 
-    def __call__(self, data: Rows, number: int) -> Split:
+    def __call__(self, data: LabelledRows, number: int) -> Split:
         n = len(data)
         order = np.random.default_rng([self.seed, number, 2_718]).permutation(n)
         cut = n - min(max(1, round(n * self.test_share)), n - 1)
@@ -88,7 +88,7 @@ class InOrder:
                 f"{self.splits} test parts in order, each {self.test_share!r} of the rows, leave nothing to learn from"
             )
 
-    def __call__(self, data: Rows, number: int) -> Split:
+    def __call__(self, data: LabelledRows, number: int) -> Split:
         n = len(data)
         size = max(1, round(n * self.test_share))
         start = n - size * (self.splits - number)

@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutErrors:
     """The errors of every metric on the same rows."""
 
     train_rows: int
@@ -60,7 +60,7 @@ class HeldOut:
     neighbours: int = NEIGHBOURS
 
 
-def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, seed: int) -> HeldOut:
+def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, seed: int) -> HeldOutErrors:
     """Error of a 5-NN vote in the space of each learner's newest checkpoint, and without learning.
 
     Parameters
@@ -91,7 +91,7 @@ def grade(
     counts: Mapping[str, Counted] | None = None,
     *,
     scalings: bool = False,
-) -> HeldOut:
+) -> HeldOutErrors:
     """Error of a vote of the 5 nearest rows of `train` on the rows of `test`, under each metric.
 
     Plain Euclidean distance comes first, over all modalities side by side; where there are several, then each of
@@ -141,7 +141,7 @@ def grade(
         else:
             wrong = error(model.transform(near), model.transform(asked))
         metrics.append(Row(name, wrong, *counted))
-    return HeldOut(len(y), len(v), (*plain, *scaled.values(), *metrics))
+    return HeldOutErrors(len(y), len(v), (*plain, *scaled.values(), *metrics))
 
 
 def knn_error(

@@ -32,7 +32,7 @@ class Use(StrEnum):
     INVALID = "invalid"
 
 
-class Found(NamedTuple):
+class LogPairs(NamedTuple):
     """The pairs of a log, and its lists by `Use`."""
 
     pairs: Compared
@@ -45,7 +45,7 @@ class _List(NamedTuple):
     person: str
 
 
-def compared(records: Iterable[object], space: str, keys: Keys) -> Found:
+def compared(records: Iterable[object], space: str, keys: Keys) -> LogPairs:
     """Read the lists of a space. A list that comes back several times is one, with all its clicks."""
     lists: dict[str, _List] = {}
     uses: Counter[str] = Counter(dict.fromkeys(map(str, Use), 0))
@@ -74,7 +74,7 @@ def compared(records: Iterable[object], space: str, keys: Keys) -> Found:
         for upper, lower in one.pairs
     ]
     table = np.array(rows, np.int64).reshape(-1, 5)
-    return Found(Compared(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4]), dict(uses))
+    return LogPairs(Compared(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4]), dict(uses))
 
 
 def _pairs(one: Served, space: str, keys: Keys) -> tuple[tuple[int, int], ...] | None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from kinstream.evaluation.measures.names import Measure
 from kinstream.evaluation.report.advice import sentences
-from kinstream.evaluation.report.results import Entry, Results, Standing
+from kinstream.evaluation.report.results import Entry, LearnerStanding, Results
 from kinstream.evaluation.report.words import listed, several, spread
 
 _FEW_SPLITS: Final = 5
@@ -37,7 +37,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportAnswer:
     """The answer of a result.
 
     Parameters
@@ -54,15 +54,15 @@ class Answer:
     cautions: tuple[str, ...] = ()
 
 
-def answer(results: Results) -> Answer:
+def answer(results: Results) -> ReportAnswer:
     """The answer by the deciding measure, `Results.headline`."""
     what = results.headline
     if what is None:
-        return Answer("Nothing was measured that could be better or worse.")
+        return ReportAnswer("Nothing was measured that could be better or worse.")
     standings = [results.standing(name, what) for name in results.learners if name not in results.batch]
     standings = [one for one in standings if one.rank is not None]
     if not standings:
-        return Answer("No learner was measured, so there is nothing to choose.")
+        return ReportAnswer("No learner was measured, so there is nothing to choose.")
     standings.sort(key=_merit)
     judged = f"Judged by {what.title} ({what.better})"
     by_data = tuple(advice(results, data, what) for data in results.data_names)
@@ -71,10 +71,10 @@ def answer(results: Results) -> Answer:
     top = standings[0]
     line = results.recommended(by_data[0].data)
     if len(by_data) == 1 and line is not None and line["metric"] is not None:
-        return Answer(*sentences(results, line, what), cautions=_cautions(results))
+        return ReportAnswer(*sentences(results, line, what), cautions=_cautions(results))
     why = (f"{judged}, {top.metric} is {_balance(top)}.", *_next(standings))
     title = _title(top, len(results.data_names))
-    return Answer(title, why + _others(results, what, standings), by_data, _cautions(results))
+    return ReportAnswer(title, why + _others(results, what, standings), by_data, _cautions(results))
 
 
 def advice(results: Results, data: str, what: Measure) -> Advice:
@@ -92,13 +92,13 @@ def advice(results: Results, data: str, what: Measure) -> Advice:
     return Advice(data, run, best, reference)
 
 
-def _merit(one: Standing) -> tuple[int, int, float]:
+def _merit(one: LearnerStanding) -> tuple[int, int, float]:
     """Sort key; the sort leaves equal ones in the order of display."""
     assert one.rank is not None
     return len(one.worse) - len(one.better), -one.sure, one.rank
 
 
-def _title(top: Standing, data: int) -> str:
+def _title(top: LearnerStanding, data: int) -> str:
     if not top.better:
         return "No learner is better than doing nothing here."
     if len(top.better) <= len(top.worse):
@@ -110,7 +110,7 @@ def _title(top: Standing, data: int) -> str:
     return f"Run {top.metric}: it is better than doing nothing on {len(top.better)} of {data} data sets."
 
 
-def _balance(one: Standing) -> str:
+def _balance(one: LearnerStanding) -> str:
     """The data sets where a learner is better, not different, and worse."""
     against = "than the best un-learned metric"
     kept = "all" if one.sure == len(one.better) else str(one.sure) if one.sure else "none"
@@ -124,7 +124,7 @@ def _balance(one: Standing) -> str:
     return "; ".join([better, *same, f"significantly worse on {listed(one.worse) if one.worse else 'none'}"])
 
 
-def _next(standings: Sequence[Standing]) -> tuple[str, ...]:
+def _next(standings: Sequence[LearnerStanding]) -> tuple[str, ...]:
     if len(standings) < 2 or not standings[1].better:
         return ()
     other = standings[1]
@@ -138,7 +138,7 @@ def _value(entry: Entry) -> str:
     return spread(entry.mean, entry.std)
 
 
-def _others(results: Results, what: Measure, standings: Sequence[Standing]) -> tuple[str, ...]:
+def _others(results: Results, what: Measure, standings: Sequence[LearnerStanding]) -> tuple[str, ...]:
     """How the other learners compare with the first one."""
     top, rest = standings[0], standings[1:]
     if not rest:
@@ -161,8 +161,12 @@ def _others(results: Results, what: Measure, standings: Sequence[Standing]) -> t
 
 
 def _untested(
-    results: Results, what: Measure, standings: Sequence[Standing], judged: str, by_data: tuple[Advice, ...]
-) -> Answer:
+    results: Results,
+    what: Measure,
+    standings: Sequence[LearnerStanding],
+    judged: str,
+    by_data: tuple[Advice, ...],
+) -> ReportAnswer:
     """Without un-learned metrics, or with one split."""
     if results.unlearned and results.splits < 2:
         title = "One split is not evidence: whether learning helps here is not known."
@@ -177,7 +181,9 @@ def _untested(
         reason = "Run it again with the un-learned metrics to see whether any of these is better than doing nothing."
     others = _others(results, what, standings) if results.splits > 1 else ()
     if len(by_data) > 1:
-        return Answer(title, (f"The measure is {what.title} ({what.better}).", reason, *others), by_data)
+        return ReportAnswer(
+            title, (f"The measure is {what.title} ({what.better}).", reason, *others), by_data
+        )
     best, reference = by_data[0].learner, by_data[0].reference
     assert best is not None
     against = (
@@ -185,7 +191,7 @@ def _untested(
         if reference is None
         else f", and the best un-learned metric, {reference.metric}, {_value(reference)}"
     )
-    return Answer(
+    return ReportAnswer(
         title, (f"{judged}, the best learner, {best.metric}, has {_value(best)}{against}.", reason, *others)
     )
 

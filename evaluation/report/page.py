@@ -16,7 +16,7 @@ from kinstream.evaluation.measures.names import Measure
 from kinstream.evaluation.report import charts
 from kinstream.evaluation.report.advice import shares_of, shown_shares
 from kinstream.evaluation.report.answer import answer
-from kinstream.evaluation.report.results import Entry, Mark, Results, Standing
+from kinstream.evaluation.report.results import Entry, LearnerStanding, Mark, Results
 from kinstream.evaluation.report.words import capital, chance, number, several, spread
 
 #: Kinds of charts, with their titles and descriptions.
@@ -71,7 +71,7 @@ class MeasureTable:
     """
 
     measure: Measure
-    rows: Sequence[tuple[str, bool, Sequence[Entry | None], Standing]]
+    rows: Sequence[tuple[str, bool, Sequence[Entry | None], LearnerStanding]]
     marks: bool
 
 

@@ -67,7 +67,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LearnerStanding:
     """A learner against the best un-learned metric of each data set.
 
     Parameters
@@ -215,7 +215,7 @@ class Results:
             1e6 * transform / rows if rows else None,
         )
 
-    def standing(self, metric: str, what: Measure) -> Standing:
+    def standing(self, metric: str, what: Measure) -> LearnerStanding:
         """A learner against the best un-learned metrics, over all data sets."""
         found: dict[str, list[str]] = {"win": [], "tie": [], "loss": []}
         sure, ranks = 0, []
@@ -229,7 +229,9 @@ class Results:
                 found[entry.test["verdict"]].append(data)
                 sure += entry.mark is Mark.BETTER
         rank = sum(ranks) / len(ranks) if ranks else None
-        return Standing(metric, tuple(found["win"]), tuple(found["tie"]), tuple(found["loss"]), sure, rank)
+        return LearnerStanding(
+            metric, tuple(found["win"]), tuple(found["tie"]), tuple(found["loss"]), sure, rank
+        )
 
     def _made(self, data: str, what: Measure) -> dict[str, Entry]:
         lines = [self._means[key] for name in self.names if (key := (data, what.name, name)) in self._means]

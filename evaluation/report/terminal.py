@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kinstream.evaluation.measures.names import Measure
 from kinstream.evaluation.report.advice import shares_of, shown_shares
-from kinstream.evaluation.report.answer import Answer, answer
+from kinstream.evaluation.report.answer import ReportAnswer, answer
 from kinstream.evaluation.report.clipping import clipped_text
 from kinstream.evaluation.report.results import Entry, Mark, Results
 from kinstream.evaluation.report.words import capital, number, spread
@@ -155,7 +155,7 @@ def _legend(results: Results, what: Measure) -> str:
     return "\n".join(lines)
 
 
-def _print_answer(console: Console, advice: Answer) -> None:
+def _print_answer(console: Console, advice: ReportAnswer) -> None:
     lines = [Text(advice.title, style="bold"), *map(Text, advice.sentences)]
     for one in advice.by_data:
         if one.run is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, TimeSeriesSplit
 
 from kinstream.evaluation.experiment import views
-from kinstream.evaluation.experiment.data import Data, Labels, Recorded, Rows, Tables
+from kinstream.evaluation.experiment.data import Data, LabelledRows, Labels, Recorded, Tables
 from kinstream.evaluation.experiment.plan import Cell, Contender, Plan
 from kinstream.evaluation.experiment.splits import Index, Scaling, scaled_blocks
 from kinstream.evaluation.measures.measurement import Measured, of_constraints, of_rows
@@ -90,7 +90,7 @@ class Runner:
 
     # ---- labelled rows ------------------------------------------------------------------------------------------
 
-    def _rows(self, data: Rows, cell: Cell, contender: Contender) -> Done:
+    def _rows(self, data: LabelledRows, cell: Cell, contender: Contender) -> Done:
         plan, seed = self._plan, self._plan.seed + cell.split
         split = plan.splitter(data, cell.split)
         if not len(split.train) or not len(split.test):
@@ -130,7 +130,7 @@ class Runner:
             model: Any = fitted(contender.kind, next(iter(train.values())), y, seed)
         return Run(model, seconds=[perf_counter() - began], sizes=[len(y)])
 
-    def _scaling(self, data: Rows, cell: Cell, train: Index, contender: Contender) -> dict[str, Any]:
+    def _scaling(self, data: LabelledRows, cell: Cell, train: Index, contender: Contender) -> dict[str, Any]:
         place, kind = (cell.data, cell.split), contender.scaling
         if self._scaled is None or self._scaled[0] != place:
             self._scaled = (place, {})
@@ -138,7 +138,7 @@ class Runner:
             self._scaled[1][kind] = self._scale(data, train, contender)
         return self._scaled[1][kind]
 
-    def _scale(self, data: Rows, train: Index, contender: Contender) -> dict[str, Any]:
+    def _scale(self, data: LabelledRows, train: Index, contender: Contender) -> dict[str, Any]:
         """All rows after the contender's scaler, which is fitted to the training rows."""
         scaling = self._plan.scaling if contender.scaling is None else Scaling(contender.scaling)
         return scaling(data.tables, train)
@@ -150,7 +150,7 @@ class Runner:
         return self._streams.of(key, lambda: contender.feed(train, y, seed))
 
     def _tried(
-        self, data: Rows, train: Index, contender: Contender, point: Mapping[str, Any], seed: int
+        self, data: LabelledRows, train: Index, contender: Contender, point: Mapping[str, Any], seed: int
     ) -> float | None:
         """Mean score of a point over the folds, less is better; None if it has none."""
         choice = self._plan.choice

@@ -20,7 +20,7 @@ _ROUNDING: Final = 8.0 * float(np.finfo(np.float64).eps)
 Values = NDArray[np.float64]
 
 
-class Verdict(StrEnum):
+class PairVerdict(StrEnum):
     """The verdict for the first of two metrics against the second."""
 
     WIN = "win"
@@ -145,11 +145,11 @@ def holm_known(p: Sequence[float | None]) -> list[float | None]:
     return found
 
 
-def verdict(test: TTest, *, smaller_is_better: bool, level: float = LEVEL) -> Verdict:
+def verdict(test: TTest, *, smaller_is_better: bool, level: float = LEVEL) -> PairVerdict:
     """Win if the first is better and p is below `level`, loss if it is worse, else tie."""
     if test.p is None or test.p >= level or test.difference == 0.0:
-        return Verdict.TIE
-    return Verdict.WIN if (test.difference < 0.0) == smaller_is_better else Verdict.LOSS
+        return PairVerdict.TIE
+    return PairVerdict.WIN if (test.difference < 0.0) == smaller_is_better else PairVerdict.LOSS
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.base.validation import whole
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.baselines.sampling import squared_percentiles
-from kinstream.learners.baselines.window import Pairs, Window
+from kinstream.learners.baselines.window import ConstraintWindow, Pairs
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock
@@ -68,7 +68,7 @@ class Refitted(Euclidean):
         self.fits = 0
         self._since = 0
         self._threshold = np.nan
-        self._window = Window(self.buffer, 1, self.dtype)
+        self._window = ConstraintWindow(self.buffer, 1, self.dtype)
 
     def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
         return block.split(self.form)
@@ -90,7 +90,7 @@ class Refitted(Euclidean):
     def _begin(self, d: int) -> None:
         super()._begin(d)
         self.fits, self._since, self._threshold = 0, 0, np.nan
-        self._window = Window(self.buffer, d, self.dtype)
+        self._window = ConstraintWindow(self.buffer, d, self.dtype)
 
     def _model(self) -> State:
         learned: State = {"fits": self.fits, "since": self._since}
@@ -103,7 +103,7 @@ class Refitted(Euclidean):
         found: NDArray[Any] = np.asarray(state.get("map", np.empty((0, 0), self.dtype)))
         if found.dtype != self.dtype:
             raise SettingsError(f"dtype is {self.dtype}, but the state to restore holds {found.dtype}")
-        window = Window(self.buffer, d, self.dtype)
+        window = ConstraintWindow(self.buffer, d, self.dtype)
         window.restore(state)
         self._T, self._window = np.array(found.T, order="C"), window
         self.fits, self._since = int(state["fits"]), int(state["since"])

@@ -29,7 +29,7 @@ class Pairs:
     signs: NDArray[np.int8]
 
 
-class Window:
+class ConstraintWindow:
     """A ring of constraints: pairs, triplets, or both.
 
     Parameters

@@ -28,7 +28,7 @@ def first_rows(block: ConstraintBlock) -> Numbers:
     return np.flatnonzero(begins)
 
 
-class Choice:
+class HeldOutShare:
     """Holds out a share of a space's events, by the first modality of the anchor of their first constraint.
 
     Parameters

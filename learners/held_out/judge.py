@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base.learner import Learner
 from kinstream.learners.base.modalities import Modalities, checked_tables
 from kinstream.learners.held_out.account import Account
-from kinstream.learners.held_out.choice import Choice
+from kinstream.learners.held_out.choice import HeldOutShare
 from kinstream.learners.held_out.lists import Lists
 from kinstream.learners.held_out.metrics import ByMetric, Metrics, Numbers
 from kinstream.learners.held_out.queue import Waiting
@@ -54,7 +54,7 @@ class Judge:
     """
 
     def __init__(self, share: float, space: str) -> None:
-        self._choice = Choice(share, space)
+        self._choice = HeldOutShare(share, space)
         self._modalities: Modalities | None = None
         self._scales = Scales()
         self._account = Account(lists=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.validation import one_of
 from kinstream.learners.kernels.ensembles.oahu import DEAD
-from kinstream.learners.oahu.mini_batches import Found
+from kinstream.learners.oahu.mini_batches import TripletResults
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import Rule
 from kinstream.streams import extras
@@ -80,7 +80,9 @@ class TorchMachine:
         }
         self._totals = {name: torch.tensor(array, device=device) for name, array in sums.state().items()}
 
-    def add(self, rule: Rule, alpha: Vector, X: NDArray[np.floating[Any]], index: NDArray[np.int32]) -> Found:
+    def add(
+        self, rule: Rule, alpha: Vector, X: NDArray[np.floating[Any]], index: NDArray[np.int32]
+    ) -> TripletResults:
         """Add the gradients of triplets (n, 3) of inputs X to the sums."""
         import torch
 
@@ -100,7 +102,7 @@ class TorchMachine:
                 weight = weight * torch.tensor(alpha, device=self._device)[:, None]
             else:
                 weight = weight / len(alpha)
-            found = Found(
+            found = TripletResults(
                 losses.detach().cpu().numpy().T,
                 (Dp - Dn).cpu().numpy().T,
                 (pulls | pushes).any(0).cpu().numpy(),

@@ -31,7 +31,7 @@ PIECE: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Found:
+class TripletResults:
     """The results of n triplets.
 
     Parameters
@@ -50,7 +50,7 @@ class Found:
 class Machine(Protocol):
     """A network whose gradients are added up until a step."""
 
-    def add(self, rule: Rule, alpha: Vector, X: Rows, index: NDArray[np.int32]) -> Found:
+    def add(self, rule: Rule, alpha: Vector, X: Rows, index: NDArray[np.int32]) -> TripletResults:
         """Add the gradients of triplets (n, 3) of inputs X to the sums."""
 
     def step(self, factor: float) -> bool:
@@ -153,7 +153,7 @@ class NumpyMachine:
         self._network = network
         self._sums = sums
 
-    def add(self, rule: Rule, alpha: Vector, X: Rows, index: NDArray[np.int32]) -> Found:
+    def add(self, rule: Rule, alpha: Vector, X: Rows, index: NDArray[np.int32]) -> TripletResults:
         network, n, m = self._network, len(index), self._network.embedding
         with one_blas_thread(), np.errstate(all="ignore"):
             inputs = X[index.T.ravel()]
@@ -196,7 +196,7 @@ class NumpyMachine:
                 np.array(lengths),
                 slopes.reshape(len(units), 3 * n, m),
             )
-        return Found(losses.T, (Dp - Dn).T, active, finite)
+        return TripletResults(losses.T, (Dp - Dn).T, active, finite)
 
     def step(self, factor: float) -> bool:
         most = limit(self._network.first.dtype)

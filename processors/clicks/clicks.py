@@ -18,7 +18,7 @@ from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks import kernels as kernels
 from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
 from kinstream.processors.clicks.counts import NAMES, FateCounts
-from kinstream.processors.clicks.filters import BIASES, TAKEN, Gate, Votes
+from kinstream.processors.clicks.filters import BIASES, TAKEN, Gate, PreferenceVotes
 from kinstream.processors.clicks.keys import Keys, keys_of
 from kinstream.processors.clicks.lists import (
     Fault,
@@ -31,7 +31,7 @@ from kinstream.processors.clicks.lists import (
     rows_of,
     split_rows,
 )
-from kinstream.processors.clicks.output_blocks import Found, Shown, packed
+from kinstream.processors.clicks.output_blocks import ClickStatements, JudgedLists, packed
 from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
@@ -217,7 +217,7 @@ class Clicks:
             keep_capped=self.keep_capped,
             max_lists_per_day=self.max_lists_per_day,
         )
-        self._votes = Votes(
+        self._votes = PreferenceVotes(
             vote_window_ms=self.vote_window_ms,
             max_per_session=self.max_per_session,
             support=self.support,
@@ -334,7 +334,7 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
-        found = Found(
+        found = ClickStatements(
             triplets,
             stated.rule[chosen],
             weights[chosen],
@@ -343,7 +343,7 @@ class Clicks:
             pairs.lists[held],
         )
         time_ms = int(lists.time_ms[taken].max(initial=0))
-        shown = Shown(
+        shown = JudgedLists(
             anchors,
             np.where(presence == kernels.EMITTED, references[lists.block.item], -1),
             reading.mark == CLICKED,

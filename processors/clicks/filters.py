@@ -191,7 +191,7 @@ def _refused(lists: Lists, some: Flags, reason: Reason, why: str) -> list[BadRec
     return [BadRecord(reason, detail, part) for part in split_rows(np.flatnonzero(some[lists.of]))]
 
 
-class Votes:
+class PreferenceVotes:
     """Decides which preferences count, and with which weight.
 
     Parameters

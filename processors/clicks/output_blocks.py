@@ -27,7 +27,7 @@ SHOWN_BYTES: Final = 64
 LIST_BYTES: Final = 4 + 4 + 8 + 5 * JUDGED_PLACES
 
 
-class Found(NamedTuple):
+class ClickStatements(NamedTuple):
     """Triplets (p, 3) with rule and weight, and pairs (r, 2), as references, and the list of each.
 
     A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q.
@@ -41,8 +41,8 @@ class Found(NamedTuple):
     pair_lists: Numbers
 
 
-class Shown(NamedTuple):
-    """What judges need of n lists, with references as in `Found`.
+class JudgedLists(NamedTuple):
+    """What judges need of n lists, with references as in `ClickStatements`.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ class Shown(NamedTuple):
 
 
 def packed(
-    found: Found,
+    found: ClickStatements,
     lists: Lists,
     catalogue: Catalogue,
-    shown: Shown,
+    shown: JudgedLists,
     *,
     rules: tuple[str, ...],
     weighted: bool,
@@ -131,9 +131,9 @@ def packed(
 
 def _with_lists(
     packing: Packing,
-    found: Found,
+    found: ClickStatements,
     lists: Lists,
-    shown: Shown,
+    shown: JudgedLists,
     whole: bool,
     weighted: bool,
     again: bool,
@@ -181,10 +181,10 @@ def _joined(parts: list[Numbers]) -> NDArray[np.int64] | None:
 
 def _shown(
     block: ConstraintBlock,
-    part: Found,
+    part: ClickStatements,
     places: NDArray[np.int64],
     lists: Lists,
-    shown: Shown,
+    shown: JudgedLists,
     vectors: Callable[[References], tuple[Table, ...]],
 ) -> ConstraintBlock:
     """The block with the lists of these impressions, and their vectors in its tables."""
@@ -211,7 +211,7 @@ def _shown(
 def _whole_lists(
     packing: Packing,
     vectors: Callable[[References], tuple[Table, ...]],
-    found: Found,
+    found: ClickStatements,
     weights: NDArray[np.float32] | None,
     begun: bool,
     time_ms: int,

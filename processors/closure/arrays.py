@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 
 
-class Graph(NamedTuple):
+class GraphArrays(NamedTuple):
     """The arrays of a graph of n items.
 
     Parameters
@@ -47,7 +47,7 @@ class Graph(NamedTuple):
     hub_stale: NDArray[np.bool_]
 
 
-class Votes(NamedTuple):
+class PairVotes(NamedTuple):
     """Votes on pairs of items, in order of arrival, and maps to their places.
 
     Parameters
@@ -117,7 +117,7 @@ class Options(NamedTuple):
     support: int
 
 
-class Rows(NamedTuple):
+class RelationArrays(NamedTuple):
     """Relations between known items: (n,) each; `row` and `part` key the draws, `source` is a hash."""
 
     left: Ints

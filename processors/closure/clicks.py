@@ -62,7 +62,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class ClickContent:
     """The content of an event.
 
     Parameters
@@ -98,7 +98,9 @@ class CoClickedItems:
         """Entries that were dropped because a memory was full."""
         return self._gate.evicted + self._core.evicted
 
-    def take(self, event: Click | ClickBlock, origin: Origin, find: Callable[[Hashes], Reference]) -> Found:
+    def take(
+        self, event: Click | ClickBlock, origin: Origin, find: Callable[[Hashes], Reference]
+    ) -> ClickContent:
         """Add lists.
 
         Parameters
@@ -133,7 +135,7 @@ class CoClickedItems:
         refused = refusals(lists, arriving) + _unknown(lists, clicked & ~known & arriving)
         refused += self._gate.left_out(lists, fate)
         taken_in = lists.block.item[clicked & known & arriving].astype(np.int64)
-        return Found(lists, taken_in, pairs, partly(lists, arriving), refused)
+        return ClickContent(lists, taken_in, pairs, partly(lists, arriving), refused)
 
     def state(self) -> State:
         state: State = {f"count.{name}": number for name, number in self.counts.items()}

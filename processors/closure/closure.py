@@ -21,7 +21,7 @@ from kinstream.processors.closure.clicks import Bounds, CoClickedItems
 from kinstream.processors.closure.graph import ClosureGraph
 from kinstream.processors.closure.labels import Labels
 from kinstream.processors.closure.paths import Explanation, explain
-from kinstream.processors.closure.seeding import Batch, Seeding, short
+from kinstream.processors.closure.seeding import SeedBatch, Seeding, short
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -279,7 +279,7 @@ class Closure:
             rows = rows[there]
         both = np.column_stack([block.left[rows], block.right[rows]]).astype(np.int64).ravel()
         items = self._seeding.number(keys, block.ids, both).reshape(-1, 2)
-        batch = Batch(
+        batch = SeedBatch(
             left=items[:, 0].copy(),
             right=items[:, 1].copy(),
             sign=np.where(block.similar[rows], 1, -1).astype(np.int8),
@@ -347,7 +347,7 @@ class Closure:
         there = np.flatnonzero((items >= 0).all(axis=1))
         self._clicks.counts["co-click-gone"] += len(pairs) - len(there)
         of = pairs.lists[there]
-        batch = Batch(
+        batch = SeedBatch(
             left=items[there, 0].astype(np.int32),
             right=items[there, 1].astype(np.int32),
             sign=np.ones(len(there), np.int8),

@@ -11,7 +11,7 @@ from kinstream.processors.base.builder import State
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import claims as closure_claims
 from kinstream.processors.closure import components
-from kinstream.processors.closure.arrays import Graph, Options, Outbox, Rows, Votes
+from kinstream.processors.closure.arrays import GraphArrays, Options, Outbox, PairVotes, RelationArrays
 from kinstream.streams.compute.whole_number_map import fill_map, number_map
 
 #: Initial room for constraints; an outbox that grew beyond the second number is freed.
@@ -33,9 +33,9 @@ _COUNTED: Final = (
 Array = NDArray[Any]
 
 
-def empty_graph() -> Graph:
+def empty_graph() -> GraphArrays:
     """A graph without items."""
-    return Graph(
+    return GraphArrays(
         parent=np.full(_LEAST, -1, np.int32),
         proof=np.full(_LEAST, -1, np.int32),
         proof_seed=np.full(_LEAST, -1, np.int32),
@@ -80,7 +80,14 @@ class ClosureGraph:
             self.out = _outbox(_OUTBOX, _OUTBOX)
 
     def take(
-        self, rows: Rows, key: tuple[int, int], start: int, fates: Array, contrary: Array, *, vote: bool
+        self,
+        rows: RelationArrays,
+        key: tuple[int, int],
+        start: int,
+        fates: Array,
+        contrary: Array,
+        *,
+        vote: bool,
     ) -> tuple[int, bool]:
         """Add relations from row `start` on; see `kinstream.processors.closure.claims.take`.
 
@@ -199,7 +206,7 @@ class ClosureGraph:
         pair = (min(left, right) << 32) | max(left, right)
         self.votes.standing[int(np.flatnonzero(self._voted().pair == pair)[0])] = 0
 
-    def _voted(self) -> Votes:
+    def _voted(self) -> PairVotes:
         """The votes without unused room."""
         p, v = self.votes.counts.tolist()
         names = ("pair", "net", "standing")
@@ -255,7 +262,7 @@ class ClosureGraph:
         """The state that is not a function of the accepted relations."""
         held = self._voted()
         state: State = {"numbers": self.parts.numbers[list(_COUNTED)]}
-        state |= {f"votes.{name}": getattr(held, name).copy() for name in Votes._fields[:6]}
+        state |= {f"votes.{name}": getattr(held, name).copy() for name in PairVotes._fields[:6]}
         return state
 
     def restore(self, state: State) -> None:
@@ -263,7 +270,7 @@ class ClosureGraph:
         self.parts = empty_graph()
         self.out = _outbox(_OUTBOX, _OUTBOX)
         self.parts.numbers[list(_COUNTED)] = state["numbers"]
-        voted = [np.asarray(state[f"votes.{name}"]) for name in Votes._fields[:6]]
+        voted = [np.asarray(state[f"votes.{name}"]) for name in PairVotes._fields[:6]]
         self._fill_votes((voted[0], voted[1], voted[2]), (voted[3], voted[4], voted[5]), 0)
 
 
@@ -295,8 +302,8 @@ def _outbox(pairs: int, triplets: int) -> Outbox:
     )
 
 
-def _empty_votes(room: int = 1) -> Votes:
-    return Votes(
+def _empty_votes(room: int = 1) -> PairVotes:
+    return PairVotes(
         np.zeros(room, np.int64),
         np.zeros(room, np.int32),
         np.zeros(room, np.int8),

@@ -10,7 +10,7 @@ import numpy as np
 from kinstream.processors.base.builder import State
 from kinstream.processors.closure import seed_log
 from kinstream.processors.closure.paths import seed_text
-from kinstream.processors.closure.seeding import Batch, Seeding, grouped, short
+from kinstream.processors.closure.seeding import SeedBatch, Seeding, grouped, short
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import SampleBlock
 
@@ -107,7 +107,7 @@ class Labels:
     ) -> list[BadRecord]:
         columns = np.array(waiting, np.int32).reshape(-1, 5)
         nobody = np.full(len(columns), -1, np.int32)
-        batch = Batch(
+        batch = SeedBatch(
             left=columns[:, 0].copy(),
             right=columns[:, 1].copy(),
             sign=columns[:, 2].astype(np.int8),

@@ -14,7 +14,7 @@ from kinstream.processors.base.draws import event_key
 from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.processors.closure import arrays as arrays
 from kinstream.processors.closure import seed_log
-from kinstream.processors.closure.arrays import Rows
+from kinstream.processors.closure.arrays import RelationArrays
 from kinstream.processors.closure.graph import ClosureGraph
 from kinstream.processors.closure.item_log import ItemLog
 from kinstream.processors.closure.paths import chain_text, seed_text
@@ -51,7 +51,7 @@ COUNTED: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class SeedBatch:
     """Relations of one event between numbered items, and their origins.
 
     Parameters
@@ -103,7 +103,7 @@ class Seeding:
         rows = np.arange(len(gone), dtype=np.int32)
         times = np.full(len(gone), time_ms, np.int64)
         nothing = np.zeros(len(gone), np.int8)
-        batch = Batch(gone, nobody, nothing, rows, rows, times, nobody)
+        batch = SeedBatch(gone, nobody, nothing, rows, rows, times, nobody)
         self._log(batch, slice(None), np.full(len(gone), seed_log.ERASED, np.int8), offset)
         self.counts["erased"] += len(gone)
 
@@ -115,7 +115,7 @@ class Seeding:
 
     def take(
         self,
-        batch: Batch,
+        batch: SeedBatch,
         event: RelationBlock | SampleBlock | Click | ClickBlock,
         offset: int,
         *,
@@ -126,7 +126,7 @@ class Seeding:
             return []
         key = _draw_key(_DRAWN_AS, self._seed, event.space, event.load, offset)
         given = np.array([_source_hash(name) for name in (*batch.sources, None)], np.int64)
-        rows = Rows(batch.left, batch.right, batch.sign, batch.row, batch.part, given[batch.source])
+        rows = RelationArrays(batch.left, batch.right, batch.sign, batch.row, batch.part, given[batch.source])
         fates, contrary = np.zeros(len(batch), np.int8), np.full(len(batch), -1, np.int32)
         refused: list[BadRecord] = []
         start = 0
@@ -144,14 +144,16 @@ class Seeding:
             self.counts[_FATES[int(fate)]] += int(count)
         return grouped(refused)
 
-    def _note(self, batch: Batch, part: slice, fates: NDArray[np.int8], offset: int) -> None:
+    def _note(self, batch: SeedBatch, part: slice, fates: NDArray[np.int8], offset: int) -> None:
         kinds = np.where(batch.sign[part] > 0, seed_log.SIMILAR, seed_log.DISSIMILAR)
         kinds = np.where(fates == arrays.SUPPORTED, kinds + seed_log.SUPPORTED_SIMILAR, kinds)
         logged = np.flatnonzero((fates == arrays.ACCEPTED) | (fates == arrays.SUPPORTED))
         if len(logged):
             self._log(batch, logged + part.start, kinds[logged].astype(np.int8), offset)
 
-    def _log(self, batch: Batch, rows: NDArray[Any] | slice, kinds: NDArray[np.int8], offset: int) -> None:
+    def _log(
+        self, batch: SeedBatch, rows: NDArray[Any] | slice, kinds: NDArray[np.int8], offset: int
+    ) -> None:
         left = batch.left[rows]
         self.seeds.append(
             {
@@ -167,7 +169,7 @@ class Seeding:
             batch.sources,
         )
 
-    def _withdraw(self, batch: Batch, row: int, offset: int) -> None:
+    def _withdraw(self, batch: SeedBatch, row: int, offset: int) -> None:
         """The votes on a pair no longer suffice: rebuild the graph without their seed."""
         self._log(batch, slice(row, row + 1), np.array([seed_log.WITHDRAWN], np.int8), offset)
         self.graph.turned(int(batch.left[row]), int(batch.right[row]))
@@ -176,7 +178,7 @@ class Seeding:
 
     def _contradictions(
         self,
-        batch: Batch,
+        batch: SeedBatch,
         part: slice,
         fates: NDArray[np.int8],
         contrary: NDArray[np.int32],

@@ -24,7 +24,7 @@ _MAX_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """The confirmed part of a load.
 
     Parameters
@@ -44,7 +44,7 @@ class Progress:
     rows: int = 0
     complete: bool = False
 
-    def at(self, sequence: int, position: Position, rows: int, *, complete: bool = False) -> Progress:
+    def at(self, sequence: int, position: Position, rows: int, *, complete: bool = False) -> LoadProgress:
         """The same load with more progress."""
         return replace(self, sequence=sequence, position=position, rows=rows, complete=complete)
 
@@ -62,7 +62,7 @@ class ProgressFolder:
         self._files = LocalFiles(str(folder))
         self._log = dict(log)
 
-    def begin(self, load_id: str, shaping: Mapping[str, Any], *, named: bool = False) -> Progress:
+    def begin(self, load_id: str, shaping: Mapping[str, Any], *, named: bool = False) -> LoadProgress:
         """Where the load continues.
 
         Parameters
@@ -80,9 +80,9 @@ class ProgressFolder:
             return mine
         if not named:
             self._refuse_unfinished(load_id, shaping)
-        return Progress(load_id, shaping, self._log)
+        return LoadProgress(load_id, shaping, self._log)
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: LoadProgress) -> None:
         """Replace the file, durably.
 
         Raises
@@ -90,7 +90,7 @@ class ProgressFolder:
         SettingsError : the folder cannot be written to.
         """
         path = self._path(progress.load_id)
-        content = {name: getattr(progress, name) for name in Progress.__dataclass_fields__} | {
+        content = {name: getattr(progress, name) for name in LoadProgress.__dataclass_fields__} | {
             "format": _FORMAT
         }
         text = json.dumps(content, indent=1, default=dict)
@@ -105,7 +105,7 @@ class ProgressFolder:
     def _path(self, load_id: str) -> Path:
         return self._folder / f"{load_id}.json"
 
-    def _read(self, path: Path) -> Progress | None:
+    def _read(self, path: Path) -> LoadProgress | None:
         try:
             with path.open("rb") as stream:
                 text = stream.read(_MAX_BYTES + 1)
@@ -114,7 +114,7 @@ class ProgressFolder:
             content = json.loads(text)
             if content.pop("format") != _FORMAT:
                 raise ValueError("another format")
-            return Progress(**{**content, "position": Position(*content["position"])})
+            return LoadProgress(**{**content, "position": Position(*content["position"])})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -123,13 +123,13 @@ class ProgressFolder:
                 "its start; builders drop what they already have"
             ) from error
 
-    def _same_log(self, progress: Progress) -> bool:
+    def _same_log(self, progress: LoadProgress) -> bool:
         """Whether the known facts of both logs agree."""
         return all(
             value is None or progress.log.get(name) in (None, value) for name, value in self._log.items()
         )
 
-    def _compare(self, progress: Progress, shaping: Mapping[str, Any]) -> None:
+    def _compare(self, progress: LoadProgress, shaping: Mapping[str, Any]) -> None:
         names = sorted(progress.shaping.keys() | shaping.keys())
         changed = [name for name in names if progress.shaping.get(name) != shaping.get(name)]
         if changed:

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kinstream.producers.loads.blocks import BESIDE_BLOCK_BYTES, MAX_BLOCK_BYTES, Cut, Position, Rows
 from kinstream.producers.loads.pacing import Pacing, Rate, Unpaced
-from kinstream.producers.loads.progress import Progress, ProgressFolder
+from kinstream.producers.loads.progress import LoadProgress, ProgressFolder
 from kinstream.streams import failpoints
 from kinstream.streams.errors import DeliveryError
 from kinstream.streams.kafka.emitter import Sink
@@ -146,7 +146,7 @@ def produce(
     """
     shaping = load.shaping()
     if folder is None:
-        progress = Progress(load.load_id, shaping, {})
+        progress = LoadProgress(load.load_id, shaping, {})
     else:
         progress = folder.begin(load.load_id, shaping, named=load.named)
     run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock, traces or LoadTraces())
@@ -200,7 +200,7 @@ class _Run(Generic[R]):
         load: Load[R],
         sink: Sink,
         topic: str,
-        progress: Progress,
+        progress: LoadProgress,
         folder: ProgressFolder | None,
         deadline_seconds: float,
         clock: Callable[[], float],
@@ -251,7 +251,7 @@ class _Run(Generic[R]):
         done = self._ahead
         self._note(done.at(done.sequence, done.position, done.rows, complete=True))
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: LoadProgress) -> None:
         self.progress = self._ahead = progress
         if self._folder is not None:
             self._folder.write(progress)
@@ -259,7 +259,7 @@ class _Run(Generic[R]):
     def sent(self) -> Sent:
         return Sent(self._ahead.rows, self.load.rows, self._blocks, self._bytes)
 
-    def summary(self, begun: Progress) -> Summary:
+    def summary(self, begun: LoadProgress) -> Summary:
         return Summary(
             load_id=self.load.load_id,
             space=self.load.space,

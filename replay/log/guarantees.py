@@ -9,7 +9,7 @@ from enum import StrEnum
 _VERSIONS = "Nothing is promised across versions of numpy, numba and Python or across CPU targets"
 
 
-class Origin(StrEnum):
+class LogKind(StrEnum):
     """The kind of the messages."""
 
     CONSTRAINTS = "constraints"
@@ -33,7 +33,7 @@ class Claim:
 
 
 def claim(
-    origin: Origin,
+    origin: LogKind,
     follows: Mapping[str, Sequence[str]],
     against: Sequence[str] = (),
     unconfirmed: Sequence[str] = (),
@@ -49,16 +49,16 @@ def claim(
     foreign : versions of the checkpoints that differ from this process's; None if no checkpoint was read.
     """
     builders = (
-        sorted({b for some in follows.values() for b in some}) if origin is not Origin.CONSTRAINTS else []
+        sorted({b for some in follows.values() for b in some}) if origin is not LogKind.CONSTRAINTS else []
     )
-    certain = [name for name, some in follows.items() if origin is Origin.CONSTRAINTS or len(some) == 1]
+    certain = [name for name, some in follows.items() if origin is LogKind.CONSTRAINTS or len(some) == 1]
     mixed = [name for name in follows if name not in certain]
     reasons = [*against, *(f"the checkpoints were made with {text}" for text in foreign or ())]
     if reasons:
         sentences = [f"Bit-identity with the agents is not claimed: {'; '.join(reasons)}."]
         sentences.append("Two replays of the same input with the same settings still end in the same bits.")
         return Claim((), (), (*sentences, _promise(foreign)))
-    if origin is Origin.CONSTRAINTS:
+    if origin is LogKind.CONSTRAINTS:
         sentences = [f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."]
     else:
         sentences = [

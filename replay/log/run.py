@@ -14,7 +14,7 @@ from kinstream.replay.log.comparison import (
     foreign_versions,
     newest_checkpoints,
 )
-from kinstream.replay.log.guarantees import Claim, Origin, claim
+from kinstream.replay.log.guarantees import Claim, LogKind, claim
 from kinstream.replay.log.pipeline import AgentReplay, Model, Pipeline
 from kinstream.replay.log.sources import Point, TopicRange, topic_range
 from kinstream.streams.agents.generations.generation import Generation
@@ -46,7 +46,7 @@ class Request:
     """
 
     learners: tuple[str, ...]
-    origin: Origin
+    origin: LogKind
     start: Point | None = None
     end: Point | None = None
     space: str | None = None
@@ -97,7 +97,7 @@ class Replay:
         names = followed(settings, request.learners)
         self.learners = [open_learner(settings, name, cluster) for name in request.learners]
         self._builders: list[Agent] = []
-        if request.origin is Origin.EVENTS:
+        if request.origin is LogKind.EVENTS:
             self._builders = [open_builder(settings, name, cluster) for name in names]
         self._sources = self._builders or self.learners
         self._unconfirmed = [a.unconfirmed for a in (*self._builders, *self.learners) if a.unconfirmed]

@@ -19,7 +19,7 @@ from kinstream.search.backends.base import (
     gate_state,
 )
 from kinstream.search.drafts.serving_choice import Decided, Deciding
-from kinstream.search.index.engines import ONLINE, Plan, check
+from kinstream.search.index.engines import ONLINE, IndexPlan, check
 from kinstream.search.index.items import Modalities
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model, Name
@@ -147,7 +147,7 @@ class IndexSpace(Space):
     def __init__(self, settings: Settings, name: str, section: ServeSpaceSettings, models: ModelFeed) -> None:
         assert section.learner is not None
         learner, place = section.learner, f"serve.spaces.{name}"
-        self.plan = plan = Plan(section.index, section.options)
+        self.plan = plan = IndexPlan(section.index, section.options)
         check(plan, settings, learner, place)
         gated = name in settings.gate
         if section.updates and plan.index not in ONLINE:

@@ -33,7 +33,7 @@ ONLINE: Final = (LINEAR, "lazy", "naive")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexPlan:
     """The index of a space, and the other arguments of its constructor."""
 
     index: str = EXACT
@@ -161,7 +161,7 @@ class OnlineEngine:
         self._model = model
 
 
-def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
+def check(plan: IndexPlan, settings: Settings, learner: str, place: str) -> None:
     """Refuse an index that does not exist, does not accept its options, or cannot serve the learner.
 
     Parameters
@@ -198,7 +198,7 @@ def _is_linear(learner: Learner) -> bool:
         return False
 
 
-def make(plan: Plan, model: Model, modalities: Modalities, centre: Vectors) -> Engine:
+def make(plan: IndexPlan, model: Model, modalities: Modalities, centre: Vectors) -> Engine:
     """An engine without items.
 
     Parameters

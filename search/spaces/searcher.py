@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.index.engines import Engine, OnlineEngine, Plan, fits, make, mapped
+from kinstream.search.index.engines import Engine, IndexPlan, OnlineEngine, fits, make, mapped
 from kinstream.search.index.exact import Mapped, measured, nearest
 from kinstream.search.index.items import Items, Modalities, Slots, least, side_by_side, sizes_of
 from kinstream.search.index.mapping import CHUNK, Mapping, middle
@@ -103,7 +103,7 @@ class Searcher:
     newest : the newest model of the space's learner, from a follower.
     """
 
-    def __init__(self, space: str, plan: Plan, newest: Callable[[], Model]) -> None:
+    def __init__(self, space: str, plan: IndexPlan, newest: Callable[[], Model]) -> None:
         self.space = space
         self.plan = plan
         self._newest = newest

@@ -112,7 +112,7 @@ def read_letter(message: Message) -> Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LetterFilter:
     """A selection of letters; None matches everything.
 
     Parameters
@@ -148,7 +148,7 @@ class FoundLetters:
     unreadable: int = 0
 
 
-def choose(messages: Iterable[Message], choice: Choice) -> FoundLetters:
+def choose(messages: Iterable[Message], choice: LetterFilter) -> FoundLetters:
     """Read dead letters and keep the selected ones, and the first of equal ones."""
     found = FoundLetters([])
     known = set()
@@ -260,7 +260,7 @@ def ranges(letters: Iterable[Letter]) -> dict[int, tuple[int, int]]:
     return found
 
 
-class Standing:
+class StandingRefusals:
     """The refusals in the consumers' newest checkpoints.
 
     A part that a consumer does not hold at a later offset will never be held again, so a checkpoint that is behind

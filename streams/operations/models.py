@@ -46,7 +46,7 @@ class Refused(CheckpointError):
 
 
 @dataclass(slots=True)
-class Newest:
+class NewestModels:
     """The highest (generation, epoch, step) of each (space, learner). A delete is one that is gone."""
 
     unreadable: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ def _rank(version: ModelVersion) -> tuple[int, int, int, int]:
     return version.generation, version.epoch, version.step, version.offset
 
 
-def from_checkpoints(settings: Settings) -> Newest:
+def from_checkpoints(settings: Settings) -> NewestModels:
     """The models of the settings' learners as their newest checkpoints hold them. Needs no brokers.
 
     Of a learner that withholds its newest model, it is the last one that was announced; if there is none, the newest.
@@ -95,7 +95,7 @@ def from_checkpoints(settings: Settings) -> Newest:
     ------
     CheckpointError : a checkpoint cannot be read.
     """
-    newest = Newest()
+    newest = NewestModels()
     for agent in agents(settings):
         if agent.role == "learner":
             for found in checkpointed(settings, agent):

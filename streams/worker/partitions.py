@@ -21,7 +21,7 @@ from kinstream.streams.traces.spans import Spans
 from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.partition_task import Owned
 from kinstream.streams.worker.port import TP, Client, Run
-from kinstream.streams.worker.watchdog import Progress
+from kinstream.streams.worker.watchdog import PartitionProgress
 
 log = logging.getLogger("kinstream.worker")
 
@@ -312,13 +312,13 @@ class Partitions:
             return applied
         return max(applied, reading.position)
 
-    def progress(self) -> Mapping[PartitionName, Progress]:
+    def progress(self) -> Mapping[PartitionName, PartitionProgress]:
         """The progress of each, for the watchdog; none while one waits for another system, and the others behind it."""
-        found: dict[PartitionName, Progress] = {}
+        found: dict[PartitionName, PartitionProgress] = {}
         if any(owned.attempts for owned in list(self.owned.values())):
             return found
         for place, owned in list(self.owned.items()):
             applied = owned.runner.machine.next_offset
             busy = owned.runner.in_flight is not None or owned.waiting
-            found[place] = Progress(self.position(place, applied), applied, busy)
+            found[place] = PartitionProgress(self.position(place, applied), applied, busy)
         return found

@@ -28,7 +28,7 @@ RETENTION_AGAIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PartitionProgress:
     """The progress of one partition: the client's position, and the machine's next offset."""
 
     position: int
@@ -39,7 +39,7 @@ class Progress:
 class WatchedWorker(Protocol):
     """The interface that the watchdog checks, from its own thread."""
 
-    def progress(self) -> Mapping[tuple[str, int], Progress]:
+    def progress(self) -> Mapping[tuple[str, int], PartitionProgress]:
         """Partitions that should move: owned, restored and not parked."""
 
     def rebalancing_since(self) -> float | None:
@@ -90,7 +90,7 @@ class Watchdog:
         self._group_look_at = clock() + GROUP_LOOK_SECONDS
         self._clock = clock
         self._stop = threading.Event()
-        self._moved: dict[tuple[str, int], tuple[Progress, float]] = {}
+        self._moved: dict[tuple[str, int], tuple[PartitionProgress, float]] = {}
         #: Last stable offset of each partition, at the brokers' last answer.
         self.ends: dict[tuple[str, int], int] = {}
         self.starts: dict[tuple[str, int], int] = {}
@@ -220,4 +220,4 @@ class Watchdog:
         except BrokerUnavailable as error:
             self._answered(error)
             # Without an answer there is no verdict: an outage must not end workers that would survive it.
-            self._moved[place] = (Progress(-1, -1), self._clock())
+            self._moved[place] = (PartitionProgress(-1, -1), self._clock())

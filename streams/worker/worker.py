@@ -55,7 +55,7 @@ from kinstream.streams.worker.partition_task import Owned
 from kinstream.streams.worker.partitions import Partitions
 from kinstream.streams.worker.port import TP, Client, Membership, Run
 from kinstream.streams.worker.topic_watch import WatchedSink, topic_watch
-from kinstream.streams.worker.watchdog import Progress, Watchdog
+from kinstream.streams.worker.watchdog import PartitionProgress, Watchdog
 
 #: Seconds for which a thread may hold the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
@@ -234,7 +234,7 @@ class Worker:
         """Whether all partitions of the last assignment have been taken over."""
         return self.life.state is Life.SERVING
 
-    def progress(self) -> Mapping[PartitionName, Progress]:
+    def progress(self) -> Mapping[PartitionName, PartitionProgress]:
         return self.partitions.progress()
 
     def position(self, place: PartitionName, applied: int) -> int:

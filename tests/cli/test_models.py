@@ -17,7 +17,7 @@ from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.export import encode, export, learner_from, linear_map
 from kinstream.learners.registry import create
 from kinstream.streams.errors import CheckpointError, SettingsError
-from kinstream.streams.operations.models import Newest
+from kinstream.streams.operations.models import NewestModels
 from kinstream.streams.records.codec.codec import encode as encode_record
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Declaration, ModelVersion
@@ -35,8 +35,8 @@ def core(system: System, learner: str, space: str) -> Any:
 # ---- which is the newest ----------------------------------------------------------------------------------------
 
 
-def read(*versions: ModelVersion | None) -> Newest:
-    newest = Newest()
+def read(*versions: ModelVersion | None) -> NewestModels:
+    newest = NewestModels()
     values = [None if v is None else encode_record(v) for v in versions]
     newest.read(Message("m", 0, n, 0, b"key", value, (), n - 1) for n, value in enumerate(values))
     return newest

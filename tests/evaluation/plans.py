@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.evaluation.experiment.data import Rows, of_arrays
+from kinstream.evaluation.experiment.data import LabelledRows, of_arrays
 from kinstream.evaluation.experiment.feeds import Built
 from kinstream.evaluation.experiment.plan import Contender, Plan, grid
 
@@ -14,7 +14,7 @@ ONE_PASS = Built("one-pass", block_rows=16)
 PAIRS = Built("random-pairs", {"per_sample": 2}, limit=60, passes=4, block_rows=16)
 
 
-def blobs(name: str = "blobs", n: int = 90, d: int = 4, seed: int = 0) -> Rows:
+def blobs(name: str = "blobs", n: int = 90, d: int = 4, seed: int = 0) -> LabelledRows:
     """Three classes that overlap."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, 3, n)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.evaluation.experiment.contenders import UNLEARNED, Asked, of_log
+from kinstream.evaluation.experiment.contenders import UNLEARNED, ComparisonRequest, of_log
 from kinstream.evaluation.experiment.data import Recorded
 from kinstream.evaluation.experiment.plan import Plan
 from kinstream.evaluation.experiment.splits import scaled_blocks
@@ -46,7 +46,7 @@ def recorded(lists: int = 2_500) -> Recorded:
 
 @pytest.mark.long
 def test_held_out_lists_of_clicks_recommend_by_ndcg(tmp_path: Path) -> None:
-    plan = Plan("clicks", of_log(SETTINGS, Asked()), splits=3, hold_out=0.15)
+    plan = Plan("clicks", of_log(SETTINGS, ComparisonRequest()), splits=3, hold_out=0.15)
     result: dict[str, Any] = evaluate(plan, [recorded()], tmp_path)
     means = {(one["metric"], one["measure"]): one["mean"] for one in result["summary"]}
     assert {name for name, measure in means if measure == "ndcg_at_10"} == {*UNLEARNED, "lda"}

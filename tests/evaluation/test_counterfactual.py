@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from kinstream.evaluation.counterfactual.catalogue import Catalogue
+from kinstream.evaluation.counterfactual.catalogue import LogCatalogue
 from kinstream.evaluation.counterfactual.drafted_log import Event, Recorded, recorded
 from kinstream.evaluation.counterfactual.draws import MOST_PLACES, place_probabilities, was_drafted
-from kinstream.evaluation.counterfactual.estimates import Estimates, Ranked, Shown, class_of, estimated
+from kinstream.evaluation.counterfactual.estimates import Estimates, Ranked, ShownList, class_of, estimated
 from kinstream.gate.lists.draft import Side, team_draft
 from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.streams.records.gate import UNADAPTED, Version
@@ -136,7 +136,7 @@ def lived(place: Town, seed: int, lists: int, per_person: int = 1) -> tuple[Any,
         ]
         kinds = {item: k % 4 for k, item in enumerate(sorted(relevant))}
         shown.append(
-            Shown(
+            ShownList(
                 np.array(clicked),
                 place.looked,
                 np.array([float(np.dot(where[item], place.looked)) for item in draft.items]),
@@ -419,7 +419,7 @@ def test_of_a_long_list_the_first_places_count() -> None:
 
 def test_the_catalogue_ranks_ties_by_name_and_leaves_other_dimensions_out() -> None:
     for product in ("cosine", "dot"):
-        items = Catalogue(product)
+        items = LogCatalogue(product)
         items.take(
             ItemBlock(
                 "docs", ("b", "a", "c"), (Table("x", np.array([[2, 0], [2, 0], [0, 1]], np.float32)),), 0

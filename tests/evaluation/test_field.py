@@ -9,7 +9,7 @@ import pytest
 from kinstream.evaluation.experiment.contenders import (
     UNLEARNED,
     USUAL,
-    Asked,
+    ComparisonRequest,
     of_log,
     of_rows,
     parse_grids,
@@ -38,7 +38,7 @@ def names(found: Any) -> list[str]:
 
 
 def test_all_learners_of_the_settings_are_compared_with_what_learns_nothing() -> None:
-    found = of_rows(SETTINGS, Asked())
+    found = of_rows(SETTINGS, ComparisonRequest())
     assert names(found) == [
         *UNLEARNED,
         *(f"{name}, pairs" for name in UNLEARNED),
@@ -53,7 +53,7 @@ def test_all_learners_of_the_settings_are_compared_with_what_learns_nothing() ->
 
 
 def test_un_learned_metrics_have_their_own_scaling_whatever_learners_get() -> None:
-    asked = Asked(("mixture", "opml", "careful"))
+    asked = ComparisonRequest(("mixture", "opml", "careful"))
     found = {c.name: (c.scaling, dict(c.settings)) for c in of_rows(SETTINGS, asked)}
     assert found == {
         "euclidean": ("none", {}),
@@ -69,12 +69,12 @@ def test_un_learned_metrics_have_their_own_scaling_whatever_learners_get() -> No
 
 
 def test_a_grid_over_scalers_gets_features_as_they_are() -> None:
-    found = of_rows(Settings(), Asked(("opml",), grids={"opml": {"scaler": ["none", "unit"]}}))
+    found = of_rows(Settings(), ComparisonRequest(("opml",), grids={"opml": {"scaler": ["none", "unit"]}}))
     assert found[-1].scaling == "none"
 
 
 def test_batch_learners_follow_the_others() -> None:
-    found = of_rows(Settings(), Asked(batch=("lda", "nca")))
+    found = of_rows(Settings(), ComparisonRequest(batch=("lda", "nca")))
     assert [(c.name, c.kind, c.scaling, c.family) for c in found[-3:]] == [
         ("mixture", "mixture", "none", "ensemble"),
         ("LDA (batch)", "lda", "zscore", "batch"),
@@ -84,7 +84,7 @@ def test_batch_learners_follow_the_others() -> None:
 
 
 def test_without_settings_the_default_learner_is_compared() -> None:
-    found = of_rows(Settings(), Asked())
+    found = of_rows(Settings(), ComparisonRequest())
     assert names(found) == [*UNLEARNED, "mixture"]
     assert {c.feed.name for c in found} == {"one-pass"}
 
@@ -95,8 +95,8 @@ def test_kinds_and_builders_are_taken_by_name() -> None:
         "learners": {"careful": {"kind": "opml", "from": ["pairs"]}},
     }
     with pytest.raises(SettingsError, match=r"careful .*learns from triplets, and pairs makes pairs"):
-        Plan("test", of_rows(Settings(**wrong), Asked()))
-    found = of_rows(SETTINGS, Asked(("both", "rdml"), passes=2))
+        Plan("test", of_rows(Settings(**wrong), ComparisonRequest()))
+    found = of_rows(SETTINGS, ComparisonRequest(("both", "rdml"), passes=2))
     assert names(found)[-3:] == ["both, one-pass", "both, pairs", "rdml"]
     assert found[-2].feed.describe() == {
         **{"name": "pairs", "kind": "random-pairs", "settings": {}, "limit": None, "passes": 2},
@@ -105,7 +105,7 @@ def test_kinds_and_builders_are_taken_by_name() -> None:
 
 
 def test_several_modalities_are_seen_side_by_side_or_as_tables() -> None:
-    found = of_rows(Settings(), Asked(("opml", "lomdml")), modalities=3)
+    found = of_rows(Settings(), ComparisonRequest(("opml", "lomdml")), modalities=3)
     assert {c.name: c.view for c in found} == {
         **dict.fromkeys([*UNLEARNED, "opml"], "side-by-side"),
         "lomdml": "tables",
@@ -113,8 +113,8 @@ def test_several_modalities_are_seen_side_by_side_or_as_tables() -> None:
 
 
 def test_a_log_has_one_stream_for_all_builders_that_a_learner_follows() -> None:
-    assert streams(SETTINGS, Asked()) == (("one-pass",), ("one-pass", "pairs"))
-    found = of_log(SETTINGS, Asked(("both",)))
+    assert streams(SETTINGS, ComparisonRequest()) == (("one-pass",), ("one-pass", "pairs"))
+    found = of_log(SETTINGS, ComparisonRequest(("both",)))
     assert names(found) == [*UNLEARNED, "both"]
     # As it would learn live.
     assert found[-1].scaling == "none"
@@ -122,10 +122,12 @@ def test_a_log_has_one_stream_for_all_builders_that_a_learner_follows() -> None:
 
 
 def test_grids_belong_to_learners_that_are_compared() -> None:
-    found = of_rows(SETTINGS, Asked(("careful",), grids={"careful": {"gamma": [1e-3, 1e-2], "warm_up": [9]}}))
+    found = of_rows(
+        SETTINGS, ComparisonRequest(("careful",), grids={"careful": {"gamma": [1e-3, 1e-2], "warm_up": [9]}})
+    )
     assert found[-1].grid == ({"gamma": 1e-3, "warm_up": 9}, {"gamma": 1e-2, "warm_up": 9})
     with pytest.raises(SettingsError, match="--grid names both, which is not compared"):
-        of_rows(SETTINGS, Asked(("careful",), grids={"both": {"eta": [1]}}))
+        of_rows(SETTINGS, ComparisonRequest(("careful",), grids={"both": {"eta": [1]}}))
 
 
 @pytest.mark.parametrize("text", ["opml", "opml.gamma", "opml=1", "opml.gamma=", ".gamma=1"])
@@ -141,5 +143,5 @@ def test_values_are_read_as_json_or_as_words() -> None:
 
 def test_unknown_names_are_refused_with_those_that_are_known() -> None:
     with pytest.raises(SettingsError, match=r"no learner 'opl'; there are: careful, both, .*opml"):
-        of_rows(SETTINGS, Asked(("opl",)))
+        of_rows(SETTINGS, ComparisonRequest(("opl",)))
     assert set(USUAL) <= set(registry.names())

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.evaluation.measures.held_out import HeldOut, grade, knn_error
+from kinstream.evaluation.measures.held_out import HeldOutErrors, grade, knn_error
 from kinstream.learners import registry
 from kinstream.producers.labelled.batch import Batch
 from kinstream.streams.errors import SettingsError
@@ -41,7 +41,7 @@ def batch(parts: Parts, y: NDArray[np.int64]) -> Batch:
     return Batch(found, y, tuple(map(str, range(len(y)))))
 
 
-def measured(found: HeldOut) -> dict[str, float]:
+def measured(found: HeldOutErrors) -> dict[str, float]:
     """Errors by name, of those that have learned."""
     return {row.name: row.error for row in found.rows if row.error is not None}
 

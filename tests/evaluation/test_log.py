@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.evaluation.experiment import log_rows as log
-from kinstream.evaluation.experiment.contenders import Asked, of_log
+from kinstream.evaluation.experiment.contenders import ComparisonRequest, of_log
 from kinstream.evaluation.experiment.data import Recorded
 from kinstream.evaluation.experiment.plan import Plan
 from kinstream.evaluation.runner.prequential import prequential
 from kinstream.evaluation.runner.run import evaluate
 from kinstream.learners import registry
 from kinstream.monitoring.agent import metrics_spec
-from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.guarantees import LogKind
 from kinstream.replay.log.pipeline import state_digest
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode, decode_event, encode
@@ -41,7 +41,7 @@ def constraints(system: System) -> Recorded:
 
 def evaluated(system: System, data: Recorded, folder: Path, **changes: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"splits": 1, "hold_out": 0.0} | changes
-    given = Plan("log", of_log(system.settings, Asked()), **options)
+    given = Plan("log", of_log(system.settings, ComparisonRequest()), **options)
     return evaluate(given, [data], folder)
 
 
@@ -63,7 +63,7 @@ def prometheus(system: System, folder: Path, messages: int) -> dict[str, dict[st
 
 def test_evaluation_replay_and_prometheus_agree_exactly(system: System, tmp_path: Path) -> None:
     result = evaluated(system, constraints(system), tmp_path / "evaluation")
-    replayed = system.replay(Origin.CONSTRAINTS, space=SPACE).outcomes
+    replayed = system.replay(LogKind.CONSTRAINTS, space=SPACE).outcomes
     page = prometheus(system, tmp_path / "metrics", 10**9)
     learners = [cell for cell in result["cells"] if cell["metric"] in system.settings.learners]
     assert len(learners) == 2

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kinstream.evaluation.experiment.feeds import Built
-from kinstream.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.evaluation.experiment.plan import Contender, GridChoice, Measuring, Plan, grid
 from kinstream.evaluation.experiment.splits import InOrder, Scaling
 from kinstream.evaluation.runner import run as running
 from kinstream.evaluation.runner.pool import run_all
@@ -125,7 +125,7 @@ def test_more_of_an_experiment_takes_over_what_is_finished(tmp_path: Path) -> No
         {"scaling": Scaling("zscore")},
         {"measuring": Measuring(neighbours=3)},
         {"splitter": InOrder(3, 0.2)},
-        {"choice": Choice(folds=3)},
+        {"choice": GridChoice(folds=3)},
     ],
     ids=lambda changed: next(iter(changed)),
 )
@@ -185,7 +185,7 @@ def test_settings_are_chosen_without_a_look_at_the_test_rows(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("by", ["error", "map", "mistakes"])
 def test_each_way_to_choose_takes_the_least_score(tmp_path: Path, by: str) -> None:
-    given = plan(contenders=(contenders()[1],), splits=2, choice=Choice(by, 2, limit=20))
+    given = plan(contenders=(contenders()[1],), splits=2, choice=GridChoice(by, 2, limit=20))
     for cell in evaluate(given, [DATA[0]], tmp_path)["cells"]:
         scores = [tried["score"] for tried in cell["tried"]]
         assert all(np.isfinite(scores))
@@ -213,7 +213,7 @@ def test_an_error_names_the_metric_the_data_and_the_split(tmp_path: Path) -> Non
             "a: gamma",
         ),
         (lambda: plan(contenders=(Contender("a", "opml", Built("random-pairs")),)), "learns from triplets"),
-        (lambda: Choice("luck"), "not by 'luck'"),
+        (lambda: GridChoice("luck"), "not by 'luck'"),
         (lambda: Measuring(("speed",)), "measures are"),
     ],
 )

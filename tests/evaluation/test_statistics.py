@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from kinstream.evaluation.runner.statistics import (
+    PairVerdict,
     TTest,
-    Verdict,
     holm,
     holm_known,
     paired,
@@ -61,7 +61,7 @@ def test_both_tests_are_those_of_scipy(seed: int, n: int, m: int, scale: float) 
 def test_one_value_is_no_test(test: type) -> None:
     found = test([0.25], [0.5])
     assert found == TTest(-0.25, None, None, 1)
-    assert verdict(found, smaller_is_better=True) is Verdict.TIE
+    assert verdict(found, smaller_is_better=True) is PairVerdict.TIE
 
 
 @pytest.mark.parametrize("test", [paired, unpaired])
@@ -105,14 +105,14 @@ def test_pairs_come_in_equal_numbers() -> None:
 @pytest.mark.parametrize(
     ("difference", "p", "smaller", "larger"),
     [
-        (-0.1, 0.01, Verdict.WIN, Verdict.LOSS),
-        (0.1, 0.01, Verdict.LOSS, Verdict.WIN),
-        (0.1, 0.05, Verdict.TIE, Verdict.TIE),
-        (-0.1, 0.0499, Verdict.WIN, Verdict.LOSS),
-        (0.0, 1.0, Verdict.TIE, Verdict.TIE),
+        (-0.1, 0.01, PairVerdict.WIN, PairVerdict.LOSS),
+        (0.1, 0.01, PairVerdict.LOSS, PairVerdict.WIN),
+        (0.1, 0.05, PairVerdict.TIE, PairVerdict.TIE),
+        (-0.1, 0.0499, PairVerdict.WIN, PairVerdict.LOSS),
+        (0.0, 1.0, PairVerdict.TIE, PairVerdict.TIE),
     ],
 )
-def test_verdicts(difference: float, p: float, smaller: Verdict, larger: Verdict) -> None:
+def test_verdicts(difference: float, p: float, smaller: PairVerdict, larger: PairVerdict) -> None:
     found = TTest(difference, 0.0, p, 5)
     assert verdict(found, smaller_is_better=True) is smaller
     assert verdict(found, smaller_is_better=False) is larger

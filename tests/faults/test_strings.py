@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from kinstream.streams.errors import Reason
-from kinstream.streams.operations.letters import Choice, choose
+from kinstream.streams.operations.letters import LetterFilter, choose
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import SampleBlock, Table
 from tests.faults.conftest import MakeSystem
@@ -87,12 +87,12 @@ def test_half_a_surrogate_pair_is_a_dead_letter_and_the_worker_goes_on(
     assert "odd" in system.states(BUILDER)
     assert [_starts(worker) for worker in workers] == before
     # The letters can be listed, and sent back: they are refused once more.
-    found = choose(system.read("dead-letters"), Choice(consumer="one-pass"))
+    found = choose(system.read("dead-letters"), LetterFilter(consumer="one-pass"))
     assert len(found.letters) == len(sent) and not found.unreadable
     status, output = system.run("dead-letters", "redrive", "--consumer", "one-pass", "--yes")
     assert status == 0, output
     system.settle()
-    letters = choose(system.read("dead-letters"), Choice(consumer="one-pass"))
+    letters = choose(system.read("dead-letters"), LetterFilter(consumer="one-pass"))
     assert len(letters.letters) == 2 * len(sent)
     assert [worker.stop() for worker in workers] == [0, 0]
 

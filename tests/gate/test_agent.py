@@ -290,12 +290,12 @@ def test_a_gate_needs_a_long_key(key: str) -> None:
 
 
 def test_followers_of_models_keep_the_newest_decision_and_no_model_has_its_key(tmp_path: Path) -> None:
-    from kinstream.streams.operations.models import Newest
+    from kinstream.streams.operations.models import NewestModels
 
     log, _ = calm(tmp_path)
     version = ModelVersion("docs", "opml", "opml/1", 1, 0, 9, "c", 0, 7, "file:///m", "ab" * 32, 5)
     log.append("kinstream.models", b"docs/opml/1", encode(version))
-    newest = Newest()
+    newest = NewestModels()
     for partition in range(2):
         newest.read(log.read("kinstream.models", partition, 0))
     assert newest.unreadable == []

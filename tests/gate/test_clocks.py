@@ -15,7 +15,7 @@ from kinstream.gate.core import SpaceGate
 from kinstream.gate.exposure.counts import Exposure
 from kinstream.gate.exposure.items import NEW_MS, PERIOD_MS
 from kinstream.gate.exposure.lists import ListKind, Served
-from kinstream.gate.memory import Entry, Seen, Standing
+from kinstream.gate.memory import Entry, ListState, Seen
 from kinstream.gate.values import Fate, Options
 from kinstream.streams.agents.letter import redrive
 from kinstream.streams.records.codec.codec import encode
@@ -109,13 +109,13 @@ def test_whatever_a_log_s_time_did_an_hour_after_it_is_right_every_list_counts(
 def test_ids_of_a_time_that_was_ahead_neither_fill_a_memory_nor_raise_what_it_accepts() -> None:
     seen = Seen(most=3)
     for key in range(3):
-        seen.note(key, Entry(NOW + AHEAD, Standing.COUNTED, 1.0), NOW + AHEAD - HOUR, NOW + AHEAD)
+        seen.note(key, Entry(NOW + AHEAD, ListState.COUNTED, 1.0), NOW + AHEAD - HOUR, NOW + AHEAD)
     for key in range(10, 14):
-        seen.note(key, Entry(NOW + key, Standing.COUNTED, 1.0), NOW - HOUR, NOW + key)
+        seen.note(key, Entry(NOW + key, ListState.COUNTED, 1.0), NOW - HOUR, NOW + key)
     assert (len(seen), seen.horizon_ms) == (3, NOW + 10)
     # Even one that was raised while all clocks were ahead falls when they are back.
     for key in range(20, 30):
-        seen.note(key, Entry(NOW + AHEAD, Standing.COUNTED, 1.0), NOW, NOW + AHEAD)
+        seen.note(key, Entry(NOW + AHEAD, ListState.COUNTED, 1.0), NOW, NOW + AHEAD)
     assert seen.horizon_ms == NOW + AHEAD
     seen.turn(NOW + MINUTE)
     assert seen.horizon_ms == NOW + MINUTE

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinstream.gate.core import SKEW_MS, SpaceGate
 from kinstream.gate.lists.draft import Side
 from kinstream.gate.lists.list_id import PREFIX, Keys, show
-from kinstream.gate.memory import Cap, Entry, Seen, Standing
+from kinstream.gate.memory import Cap, Entry, ListState, Seen
 from kinstream.gate.values import Decision, Fate, Options
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
@@ -323,11 +323,11 @@ def test_people_promote_pin_roll_back_and_resume() -> None:
 def test_a_full_memory_accepts_nothing_as_old_as_what_it_forgot() -> None:
     seen = Seen(most=3)
     for key, time_ms in enumerate((10, 30, 20, 40)):
-        seen.note(key, Entry(time_ms, Standing.COUNTED, 1.0), gone_ms=-1, now_ms=50)
+        seen.note(key, Entry(time_ms, ListState.COUNTED, 1.0), gone_ms=-1, now_ms=50)
     assert (len(seen), seen.horizon_ms, seen.look(0)) == (3, 10, None)
-    seen.note(4, Entry(50, Standing.SHOWN, 1.0), gone_ms=-1, now_ms=50)
+    seen.note(4, Entry(50, ListState.SHOWN, 1.0), gone_ms=-1, now_ms=50)
     assert (len(seen), seen.horizon_ms) == (3, 30)
-    seen.note(5, Entry(60, Standing.SHOWN, 1.0), gone_ms=20, now_ms=60)
+    seen.note(5, Entry(60, ListState.SHOWN, 1.0), gone_ms=20, now_ms=60)
     assert (len(seen), seen.horizon_ms) == (3, 30)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kinstream.gate.bursts import Bursts, is_burst
 from kinstream.gate.core import SpaceGate
-from kinstream.gate.limits import USUAL, Kind
+from kinstream.gate.limits import USUAL, LimitKind
 from kinstream.gate.values import Fate, Options
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from tests.gate.gates import ITEMS, KEYS, back, drafted
@@ -68,7 +68,7 @@ class Rule:
 @given(st.integers(0, 10_000))
 def test_caps_and_bursts_follow_their_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    caps = {kind.value: int(rng.choice([0, 12, 40])) for kind in Kind}
+    caps = {kind.value: int(rng.choice([0, 12, 40])) for kind in LimitKind}
     options = Options(
         every_minutes=0,
         min_learned=0,
@@ -99,7 +99,12 @@ def test_caps_and_bursts_follow_their_rules(seed: int) -> None:
         got = Counter({name: count for name, count in gate.fates.items() if "_" in name and count})
         assert got == Counter({name: count for name, count in wanted.items() if name != "counted"})
     assert gate.evidence.wins + gate.evidence.losses == wanted["counted"]
-    assert {kind.value: USUAL[kind] for kind in Kind} == {"user": 1, "session": 1, "address": 3, "item": 10}
+    assert {kind.value: USUAL[kind] for kind in LimitKind} == {
+        "user": 1,
+        "session": 1,
+        "address": 3,
+        "item": 10,
+    }
 
 
 def test_an_own_rate_that_is_higher_allows_more() -> None:

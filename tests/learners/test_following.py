@@ -19,7 +19,7 @@ from kinstream.learners.base.scaler import PUBLISHED
 from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.registry import create, has, names
-from kinstream.learners.updates import Before, Origin
+from kinstream.learners.updates import Before, UpdateOrigin
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import encode
@@ -241,7 +241,7 @@ def test_a_renewal_is_told_to_readers_of_updates() -> None:
         message = triplets(20, seed, widths)
         renewals, before = learner.renewals, Before(learner)
         outcomes = learner.learn(message)
-        origin = Origin("s", "l", 1, 0, "t", 0, seed, 20 * seed, 20 * seed + 20, 0)
+        origin = UpdateOrigin("s", "l", 1, 0, "t", 0, seed, 20 * seed, 20 * seed + 20, 0)
         found = {update.whole for update in before.updates(origin, message, outcomes)}
         whole.append(found)
         if seed:

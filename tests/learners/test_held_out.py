@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.agent import count
 from kinstream.learners.base.learner import Outcomes
-from kinstream.learners.held_out.choice import Choice
+from kinstream.learners.held_out.choice import HeldOutShare
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create, is_baseline, own_names
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
@@ -298,11 +298,11 @@ def test_the_share_is_what_was_asked_for_and_spaces_choose_independently() -> No
         tables=(Table("x", rng.normal(size=(n, 5)).astype(np.float32)),),
         index=np.stack([np.arange(n), np.arange(n)], 1).astype(np.int32),
     )
-    one, other = (Choice(0.02, space).rows(made) for space in ("one", "other"))
+    one, other = (HeldOutShare(0.02, space).rows(made) for space in ("one", "other"))
     for found in (one, other):
         assert abs(found.sum() - 400) < 4 * math.sqrt(400)
     assert abs((one & other).sum() - 8) < 4 * math.sqrt(8)
-    assert (Choice(0.1, "one").rows(made) & one).sum() == one.sum(), (
+    assert (HeldOutShare(0.1, "one").rows(made) & one).sum() == one.sum(), (
         "a larger share holds the same events, and more"
     )
 
@@ -310,7 +310,7 @@ def test_the_share_is_what_was_asked_for_and_spaces_choose_independently() -> No
 def test_the_same_vector_is_chosen_wherever_it_stands_and_as_a_negative_zero() -> None:
     made = block(Kind.TRIPLET, 1, 60)
     made.tables[0].vectors[::3, 1] = 0.0
-    choice = Choice(0.4, "s")
+    choice = HeldOutShare(0.4, "s")
     found = choice.rows(made)
     assert 0 < found.sum() < 60
     order = np.random.default_rng(2).permutation(60)
@@ -329,7 +329,7 @@ def test_the_same_vector_is_chosen_wherever_it_stands_and_as_a_negative_zero() -
 
 def test_an_event_is_held_out_as_a_whole_by_its_first_anchor() -> None:
     made = block(Kind.TRIPLET, 4, 60, events=True)
-    rows = Choice(0.4, "s").rows(made)
+    rows = HeldOutShare(0.4, "s").rows(made)
     assert made.events is not None and 0 < rows.sum() < 60
     for number in set(made.events.tolist()):
         assert len(set(rows[made.events == number].tolist())) == 1
@@ -363,7 +363,7 @@ def test_fewer_than_fifty_events_say_nothing() -> None:
 
 def test_constraints_of_a_block_add_up() -> None:
     made = block(Kind.TRIPLET, 5)
-    held = Choice(0.3, "s").rows(made)
+    held = HeldOutShare(0.3, "s").rows(made)
     total, by_rule = count(made.take(~held), Outcomes.blank(int((~held).sum())), made.rule[held])
     assert total.held_out == held.sum() > 0
     assert total.seen + total.rejected + total.ignored + total.held_out == len(made)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.cli.commands.models import withheld
 from kinstream.learners.agent import learner_spec
-from kinstream.learners.held_out.choice import Choice
+from kinstream.learners.held_out.choice import HeldOutShare
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create
 from kinstream.monitoring.agent import metrics_spec
@@ -109,7 +109,7 @@ def test_held_out_events_reach_no_learner_and_all_constraints_add_up(tmp_path: P
     X, labels = embeddings(600, 8)
     run = Run(config(held_out=0.1, gamma=0.01), tmp_path, X, labels)
     run.through()
-    own, choice, judged = create("opml", gamma=0.01), Choice(0.1, "s"), 0
+    own, choice, judged = create("opml", gamma=0.01), HeldOutShare(0.1, "s"), 0
     for block, outcome in zip(run.blocks(), run.outcomes(), strict=True):
         held = choice.rows(block)
         counts = own.learn(block.take(~held)).counts()

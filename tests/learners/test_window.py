@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinstream.learners.base.learner import Outcomes
 from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.baselines.chunklets import chunklets, of_size
-from kinstream.learners.baselines.window import Window
+from kinstream.learners.baselines.window import ConstraintWindow
 from kinstream.streams.errors import SettingsError
 
 D = 2
@@ -47,7 +47,7 @@ def test_the_window_is_a_queue(
     X = np.random.default_rng(0).normal(size=(6, D))
     X[5], X[4] = X[0], -0.0
     X[3] = 0.0
-    window = Window(size, D, "float64")
+    window = ConstraintWindow(size, D, "float64")
     queue: deque[list[tuple[int, int, int]]] = deque(maxlen=size)
     for triplets, rows in batches:
         batch, outcomes = batch_of(triplets, rows, X)
@@ -57,7 +57,7 @@ def test_the_window_is_a_queue(
         for a, p, n, s, kept in rows:
             if kept:
                 queue.append([(a, p, 1), (a, n, -1)] if triplets else [(a, p, s)])
-    other = Window(size, D, "float64")
+    other = ConstraintWindow(size, D, "float64")
     other.restore(window.state())
     for one in (window, other):
         assert len(one) == len(queue)
@@ -74,7 +74,7 @@ def test_the_window_is_a_queue(
 
 def test_pairs_alone_take_two_vectors_each() -> None:
     X = np.eye(D)
-    window = Window(4, D, "float32")
+    window = ConstraintWindow(4, D, "float32")
     rows = [(0, 1, 0, 1, True)] * 5
     window.add(*batch_of(False, rows, X.astype(np.float32)), slice(None))
     assert window.state()["vectors"].shape == (4, 2, D)  # type: ignore[union-attr]
@@ -84,7 +84,7 @@ def test_pairs_alone_take_two_vectors_each() -> None:
     with pytest.raises(
         SettingsError, match="4 constraints of type float32, and this learner keeps 3 of type float64"
     ):
-        Window(3, D, "float64").restore(window.state())
+        ConstraintWindow(3, D, "float64").restore(window.state())
 
 
 @given(

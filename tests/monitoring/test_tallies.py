@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window, mistakes
+from kinstream.monitoring.tallies import MAX_RULES, OTHER, ExactShare, Tallies, Tally, Window, mistakes
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Counts, Outcome
@@ -46,9 +46,9 @@ def test_split_constraints_are_in_no_mistake_rate() -> None:
     some.apply(outcome(seen=4, scored=2, mistakes=1))
     some.apply(replace(outcome(), counts=Counts(seen=10, split_scored=10, split_mistakes=9)))
     tally = tally_of(some)
-    assert mistakes(tally.totals) == Part(1, 2)
-    assert tally.mistake_window is not None and tally.mistake_window.sum == Part(1, 2)
-    assert tally.utilisation_window is not None and tally.utilisation_window.sum == Part(0, 10)
+    assert mistakes(tally.totals) == ExactShare(1, 2)
+    assert tally.mistake_window is not None and tally.mistake_window.sum == ExactShare(1, 2)
+    assert tally.utilisation_window is not None and tally.utilisation_window.sum == ExactShare(0, 10)
 
 
 def test_a_checkpoint_without_counts_of_split_constraints_is_taken_up() -> None:
@@ -71,14 +71,14 @@ def test_counts_stay_exact_above_the_integers_of_a_float() -> None:
 def test_a_window_keeps_the_fewest_newest_blocks_that_hold_enough() -> None:
     window = Window(10)
     for block, expected in (
-        (Part(1, 4), Part(1, 4)),
-        (Part(2, 4), Part(3, 8)),
-        (Part(0, 4), Part(3, 12)),  # without the oldest only 8 would be left
-        (Part(3, 3), Part(5, 11)),  # 15 less the oldest 4 is enough
-        (Part(0, 0), Part(5, 11)),
-        (Part(7, 30), Part(7, 30)),  # one block is enough
-        (Part(1, 9), Part(8, 39)),
-        (Part(0, 1), Part(1, 10)),
+        (ExactShare(1, 4), ExactShare(1, 4)),
+        (ExactShare(2, 4), ExactShare(3, 8)),
+        (ExactShare(0, 4), ExactShare(3, 12)),  # without the oldest only 8 would be left
+        (ExactShare(3, 3), ExactShare(5, 11)),  # 15 less the oldest 4 is enough
+        (ExactShare(0, 0), ExactShare(5, 11)),
+        (ExactShare(7, 30), ExactShare(7, 30)),  # one block is enough
+        (ExactShare(1, 9), ExactShare(8, 39)),
+        (ExactShare(0, 1), ExactShare(1, 10)),
     ):
         window.add(block)
         assert window.sum == expected
@@ -89,7 +89,7 @@ def test_mistakes_are_judged_over_scored_and_utilisation_over_accepted() -> None
     some.apply(outcome(seen=8, scored=0, utilised=4))
     row = some.snapshot().rows[0]
     assert row.mistake_window.ratio is None
-    assert row.utilisation_window == Part(4, 8)
+    assert row.utilisation_window == ExactShare(4, 8)
     some.apply(outcome(seen=8, scored=4, mistakes=1, utilised=0))
     row = some.snapshot().rows[0]
     assert row.mistake_window.ratio == 0.25
@@ -100,7 +100,7 @@ def test_mistakes_are_judged_over_scored_and_utilisation_over_accepted() -> None
 def test_a_window_is_the_shortest_suffix_with_enough(blocks: list[tuple[int, int]], size: int) -> None:
     window = Window(size)
     for end, block in enumerate(blocks, start=1):
-        window.add(Part(*block))
+        window.add(ExactShare(*block))
         full = [b for b in blocks[:end] if b[1]]
         start = len(full)
         while start and sum(whole for _, whole in full[start:]) < size:
@@ -117,8 +117,8 @@ def test_a_new_model_empties_the_windows_and_goes_on_counting(newer: dict[str, A
     some.apply(outcome(seen=2, mistakes=1, utilised=0, time_ms=8_000, step=2, **newer))
     row = some.snapshot().rows[0]
     assert row.totals.mistakes == 6
-    assert row.mistake_window == Part(1, 2)
-    assert row.utilisation_window == Part(0, 2)
+    assert row.mistake_window == ExactShare(1, 2)
+    assert row.utilisation_window == ExactShare(0, 2)
     assert (row.step, row.time_ms) == (2, 8_000)
 
 
@@ -190,7 +190,7 @@ def test_spaces_beyond_the_limit_are_summed() -> None:
     snapshot = some.snapshot()
     assert (snapshot.listed, snapshot.unlisted) == (2, 2)
     other = snapshot.rows[-1]
-    assert (other.space, other.totals.seen, other.mistake_window) == (OTHER, 20, Part(4, 20))
+    assert (other.space, other.totals.seen, other.mistake_window) == (OTHER, 20, ExactShare(4, 20))
     assert (other.step, other.time_ms, other.weights) == (None, None, {})
 
 
@@ -204,7 +204,7 @@ def test_a_space_that_has_grown_displaces_the_smallest_and_other_keeps_what_it_h
     assert some.listed == ("large", "late")
     rows = {row.space: row for row in some.snapshot().rows}
     assert rows["late"].totals.seen == 21
-    assert rows["late"].mistake_window == Part(0, 1)
+    assert rows["late"].mistake_window == ExactShare(0, 1)
     assert rows[OTHER].totals.seen == 20
     some.apply(outcome("small", seen=1))
     assert {row.space: row.totals.seen for row in some.snapshot().rows}[OTHER] == 21

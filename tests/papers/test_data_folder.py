@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.papers.registry import names, protocol
 from benchmarks.papers.shared.data_folder import KNOWN, DataFolder, Missing
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.streams.errors import SettingsError, SourceError
 
 
-def loaded(folder: Path | None, name: str) -> Rows:
+def loaded(folder: Path | None, name: str) -> LabelledRows:
     found = DataFolder(folder).load(name)
-    assert isinstance(found, Rows)
+    assert isinstance(found, LabelledRows)
     return found
 
 
@@ -56,7 +56,7 @@ def test_bundled_sets_need_no_folder_and_no_other_set_passes_for_them() -> None:
 def test_what_is_missing_is_named_with_its_public_original(name: str, tmp_path: Path) -> None:
     found = DataFolder(tmp_path).load(name)
     if KNOWN[name].bundled:
-        assert isinstance(found, Rows)
+        assert isinstance(found, LabelledRows)
         return
     assert isinstance(found, Missing)
     assert f"{name}" in found.reason and str(tmp_path) in found.reason

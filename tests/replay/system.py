@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.guarantees import LogKind
 from kinstream.replay.log.run import Replay, Request, Result
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
@@ -56,7 +56,7 @@ class System(MemorySystem):
         for agent in self.builders.values():
             agent.run()
 
-    def replay(self, origin: Origin, *learners: str, **request: Any) -> Result:
+    def replay(self, origin: LogKind, *learners: str, **request: Any) -> Result:
         """Replay from a topic of this system."""
         names = learners or tuple(self.settings.learners)
         return Replay(Request(names, origin, **request), self.settings, self.cluster).run()

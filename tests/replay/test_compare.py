@@ -15,13 +15,13 @@ from kinstream.replay.log.comparison import (
     foreign_versions,
     newest_checkpoints,
 )
-from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.guarantees import LogKind
 from kinstream.replay.log.pipeline import AgentReplay
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import CheckpointError
 from tests.replay.system import CONSTRAINTS, System
 
-TOPICS = (Origin.EVENTS, Origin.CONSTRAINTS)
+TOPICS = (LogKind.EVENTS, LogKind.CONSTRAINTS)
 
 
 def flip_state(machine: Machine, name: str) -> None:
@@ -39,7 +39,7 @@ def home(system: System, name: str) -> int:
 
 
 @pytest.mark.parametrize("origin", TOPICS)
-def test_one_bit_of_a_model_makes_its_space_differ_and_no_other(system: System, origin: Origin) -> None:
+def test_one_bit_of_a_model_makes_its_space_differ_and_no_other(system: System, origin: LogKind) -> None:
     system.load(1, load="one more")
     system.builders["one-pass"].run()
     runner = system.learners["opml"].runners[home(system, "b")]
@@ -49,7 +49,7 @@ def test_one_bit_of_a_model_makes_its_space_differ_and_no_other(system: System, 
     result = system.replay(origin, "opml", compare=True)
     differing = [c for c in result.comparisons if c.verdict is Agreement.DIFFERS]
     assert [(c.agent, c.space) for c in differing] == [("learner-opml", "b")]
-    if origin is Origin.CONSTRAINTS:
+    if origin is LogKind.CONSTRAINTS:
         assert differing[0].detail == "differs in core.L"
 
 
@@ -61,7 +61,7 @@ def newest_file(system: System, name: str) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
 def test_a_flipped_bit_of_a_file_is_damage_and_the_checkpoint_before_it_is_compared(
-    system: System, origin: Origin
+    system: System, origin: LogKind
 ) -> None:
     system.load(2, load="more")
     system.run()
@@ -79,7 +79,7 @@ def test_no_whole_checkpoint_at_all_is_an_error(system: System) -> None:
     path = newest_file(system, "a")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="none of 1 checkpoints can be read"):
-        system.replay(Origin.CONSTRAINTS, "opml", compare=True)
+        system.replay(LogKind.CONSTRAINTS, "opml", compare=True)
 
 
 def test_machines_are_compared_where_they_stand(system: System) -> None:
@@ -112,6 +112,6 @@ def test_an_agent_without_a_checkpoint_is_elsewhere(system: System) -> None:
     for folder in (system.root / "learner-opml" / "1").glob(f"{CONSTRAINTS}-*"):
         for manifest in folder.glob("*.manifest.json"):
             manifest.unlink()
-    result = system.replay(Origin.CONSTRAINTS, "opml", compare=True, until_checkpoint=True)
+    result = system.replay(LogKind.CONSTRAINTS, "opml", compare=True, until_checkpoint=True)
     assert {(c.verdict, c.detail) for c in result.comparisons} == {(Agreement.ELSEWHERE, "no checkpoint yet")}
     assert result.messages == 0

@@ -11,7 +11,7 @@ import pytest
 from kinstream.learners.held_out.judge import Judge
 from kinstream.replay.log.agents import open_builder
 from kinstream.replay.log.comparison import Agreement, Goal, SpaceComparison, newest_checkpoints
-from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.guarantees import LogKind
 from kinstream.replay.log.pipeline import VirtualLog, state_digest
 from kinstream.replay.log.run import Result
 from kinstream.replay.log.sources import Point
@@ -29,7 +29,7 @@ from tests.replay.system import CONSTRAINTS, EVENTS, SPACES, System
 from tests.support.memory_log import MemorySink
 from tests.support.pipeline import CONFIG, Agent, samples, settings
 
-TOPICS = (Origin.EVENTS, Origin.CONSTRAINTS)
+TOPICS = (LogKind.EVENTS, LogKind.CONSTRAINTS)
 
 
 def digests(result: Result, role: str = "learner") -> dict[tuple[str, str], str | None]:
@@ -58,7 +58,9 @@ def test_replays_of_events_and_of_constraints_end_in_the_agents_state(system: Sy
 
 @pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
-def test_verdicts_on_held_out_events_are_those_of_the_agents(make_system: MakeSystem, origin: Origin) -> None:
+def test_verdicts_on_held_out_events_are_those_of_the_agents(
+    make_system: MakeSystem, origin: LogKind
+) -> None:
     sections = {name: {**section, "held_out": 0.3} for name, section in CONFIG["learners"].items()}
     system = make_system(learners=sections)
     system.load()
@@ -84,7 +86,7 @@ def test_verdicts_on_held_out_events_are_those_of_the_agents(make_system: MakeSy
     system.learners["opml"].runners[0].machine.next_offset += 1
     system.learners["opml"].runners[0].checkpoint()
     # The checkpoint has an offset that the log has not reached: only the models are compared there.
-    if origin is Origin.EVENTS:
+    if origin is LogKind.EVENTS:
         assert {(c.agent, c.space) for c in differing(system.replay(origin, compare=True))} == {
             ("learner-opml", "a")
         }
@@ -93,19 +95,19 @@ def test_verdicts_on_held_out_events_are_those_of_the_agents(make_system: MakeSy
 @pytest.mark.parametrize("origin", TOPICS)
 @pytest.mark.parametrize("until_checkpoint", [False, True])
 def test_every_space_and_partition_equals_its_checkpoint(
-    system: System, origin: Origin, until_checkpoint: bool
+    system: System, origin: LogKind, until_checkpoint: bool
 ) -> None:
     result = system.replay(origin, compare=True, until_checkpoint=until_checkpoint)
     assert not differing(result)
     # From constraints two partitions of two learners as a whole; from events those of the builder.
-    wholes = 4 if origin is Origin.CONSTRAINTS else 2
-    spaces = 6 if origin is Origin.CONSTRAINTS else 9
+    wholes = 4 if origin is LogKind.CONSTRAINTS else 2
+    spaces = 6 if origin is LogKind.CONSTRAINTS else 9
     assert len(result.comparisons) == wholes + spaces
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("origin", TOPICS)
-def test_a_replay_stops_at_the_checkpoints_of_a_system_that_goes_on(system: System, origin: Origin) -> None:
+def test_a_replay_stops_at_the_checkpoints_of_a_system_that_goes_on(system: System, origin: LogKind) -> None:
     learned = agents_digests(system)
     system.load(load="later")
     for agent in system.builders.values():
@@ -114,7 +116,7 @@ def test_a_replay_stops_at_the_checkpoints_of_a_system_that_goes_on(system: Syst
     stopped = system.replay(origin, compare=True, until_checkpoint=True)
     assert not differing(stopped)
     assert digests(stopped) == learned
-    if origin is Origin.CONSTRAINTS:
+    if origin is LogKind.CONSTRAINTS:
         stops = {p: stop for p, (_, stop) in stopped.ranges.items()}
         assert stops == {p: r.checkpointed_offset for p, r in system.learners["opml"].runners.items()}
     whole = system.replay(origin, compare=True)
@@ -137,7 +139,7 @@ def test_checkpoints_that_are_pruned_while_they_are_read(
         return found
 
     monkeypatch.setattr("kinstream.replay.log.run.newest_checkpoints", newest)
-    result = system.replay(Origin.EVENTS, compare=True)
+    result = system.replay(LogKind.EVENTS, compare=True)
     assert read[3:] == read[1:3] and len(read) == 5
     assert not [c for c in differing(result) if c.verdict is not Agreement.ELSEWHERE]
     assert {c.agent for c in result.comparisons if c.verdict is Agreement.EQUAL} >= set(read[1:3])
@@ -147,7 +149,7 @@ def test_two_learners_stop_at_their_own_checkpoints(system: System) -> None:
     system.load(load="later")
     system.builders["one-pass"].run()
     system.learners["copml"].run()
-    result = system.replay(Origin.CONSTRAINTS, compare=True, until_checkpoint=True)
+    result = system.replay(LogKind.CONSTRAINTS, compare=True, until_checkpoint=True)
     assert not differing(result)
     assert digests(result) == {
         (agent.spec.application, space): state_digest(state)
@@ -168,11 +170,11 @@ def test_what_a_crashed_builder_sends_again_changes_nothing(make_system: MakeSys
     crashed.builders["one-pass"] = again
     crashed.run()
     held = sum(len(crashed.log.read(CONSTRAINTS, p, 0)) for p in range(2))
-    result = crashed.replay(Origin.CONSTRAINTS, compare=True)
+    result = crashed.replay(LogKind.CONSTRAINTS, compare=True)
     assert not differing(result)
     assert result.input["learner-opml"]["duplicates"] == 6
     assert held == result.input["learner-copml"]["applied"] + 6
-    assert digests(result) == digests(crashed.replay(Origin.EVENTS)) == agents_digests(crashed)
+    assert digests(result) == digests(crashed.replay(LogKind.EVENTS)) == agents_digests(crashed)
 
 
 def test_bad_records_redrives_resets_and_holes_are_replayed(make_system: MakeSystem) -> None:
@@ -193,7 +195,7 @@ def test_bad_records_redrives_resets_and_holes_are_replayed(make_system: MakeSys
     for origin in TOPICS:
         result = system.replay(origin, compare=True)
         assert not differing(result), origin
-        if origin is Origin.EVENTS:
+        if origin is LogKind.EVENTS:
             assert result.dead["builder-one-pass"]["undecodable"] == 2
             assert result.input["builder-one-pass"]["redriven"] == 2
 
@@ -216,7 +218,7 @@ def test_a_record_that_an_operator_skipped_is_skipped(system: System) -> None:
     )
     system.builders["one-pass"] = skipping
     system.run()
-    result = system.replay(Origin.EVENTS, compare=True)
+    result = system.replay(LogKind.EVENTS, compare=True)
     assert result.dead["builder-one-pass"] == {"skipped": 1}
     assert not differing(result)
 
@@ -240,11 +242,11 @@ def test_a_generation_that_goes_on_from_another_is_replayed_from_where_that_ende
         runner.checkpoint()
     for learner in system.learners.values():
         learner.run()
-    of_events = system.replay(Origin.EVENTS, compare=True)
+    of_events = system.replay(LogKind.EVENTS, compare=True)
     assert not [c for c in differing(of_events) if c.agent == "builder-one-pass"]
     assert of_events.claim.learners == ()
     assert "generation 2" in of_events.claim.sentences[0]
-    assert not differing(system.replay(Origin.CONSTRAINTS, compare=True))
+    assert not differing(system.replay(LogKind.CONSTRAINTS, compare=True))
 
 
 def test_one_space_is_replayed_and_compared_alone(system: System) -> None:
@@ -271,13 +273,13 @@ def test_a_range_that_does_not_reach_the_checkpoint_is_elsewhere(system: System)
             result = system.replay(origin, compare=True, **request)
             spaces = [c for c in result.comparisons if c.space is not None]
             assert spaces
-            if "end" in request or origin is Origin.CONSTRAINTS:
+            if "end" in request or origin is LogKind.CONSTRAINTS:
                 assert {c.verdict for c in spaces} == {Agreement.ELSEWHERE}
-    assert not system.replay(Origin.CONSTRAINTS, start=Point(offset=2)).claim.learners
+    assert not system.replay(LogKind.CONSTRAINTS, start=Point(offset=2)).claim.learners
 
 
 def test_a_time_after_the_last_record_is_the_end(system: System) -> None:
-    assert system.replay(Origin.EVENTS, start=Point(time_ms=10_000)).messages == 0
+    assert system.replay(LogKind.EVENTS, start=Point(time_ms=10_000)).messages == 0
 
 
 def test_several_builders_of_one_space_leave_the_learner_unclaimed(make_system: MakeSystem) -> None:
@@ -288,12 +290,12 @@ def test_several_builders_of_one_space_leave_the_learner_unclaimed(make_system: 
     system.load()
     system.builders["second"].run()
     system.run()
-    of_events = system.replay(Origin.EVENTS, compare=True)
+    of_events = system.replay(LogKind.EVENTS, compare=True)
     assert of_events.claim.builders == ("first", "second")
     assert of_events.claim.learners == ()
     assert not differing(of_events)
     assert {c.agent for c in of_events.comparisons} == {"builder-first", "builder-second"}
-    of_constraints = system.replay(Origin.CONSTRAINTS, compare=True)
+    of_constraints = system.replay(LogKind.CONSTRAINTS, compare=True)
     assert of_constraints.claim.learners == ("opml",)
     assert not differing(of_constraints)
     assert digests(of_constraints) == agents_digests(system) != digests(of_events)
@@ -309,7 +311,7 @@ def test_the_claim_of_each_origin(system: System) -> None:
 def test_other_settings_are_replayed_without_a_claim(system: System) -> None:
     other = settings(learners={"opml": {"kind": "opml", "from": ["one-pass"], "gamma": 0.5}})
     system.settings = system.settings.model_copy(update={"learners": other.learners})
-    result = system.replay(Origin.CONSTRAINTS, compare=True)
+    result = system.replay(LogKind.CONSTRAINTS, compare=True)
     assert result.claim.learners == ()
     assert "settings of learner-opml are not those of generation 1" in result.claim.sentences[0]
     assert Agreement.DIFFERS in {c.verdict for c in result.comparisons}
@@ -320,25 +322,25 @@ def test_without_birth_records_there_is_a_condition_and_nothing_to_compare(
 ) -> None:
     empty = system.settings.checkpoints.model_copy(update={"url": str(tmp_path_factory.mktemp("empty"))})
     system.settings = system.settings.model_copy(update={"checkpoints": empty})
-    result = system.replay(Origin.CONSTRAINTS, "opml")
+    result = system.replay(LogKind.CONSTRAINTS, "opml")
     assert digests(result) == {k: v for k, v in agents_digests(system).items() if k[0] == "learner-opml"}
     assert any("nothing here confirms" in sentence for sentence in result.claim.sentences)
     for request in ({"compare": True}, {"until_checkpoint": True}):
         with pytest.raises(GenerationMismatch, match="learner-opml has no birth record"):
-            system.replay(Origin.CONSTRAINTS, "opml", **request)
+            system.replay(LogKind.CONSTRAINTS, "opml", **request)
 
 
 def test_unknown_names_are_refused(system: System) -> None:
     with pytest.raises(SettingsError, match=r"no \[learners.lego\]"):
-        system.replay(Origin.EVENTS, "lego")
+        system.replay(LogKind.EVENTS, "lego")
     with pytest.raises(SettingsError, match="partitions 0 to 1, not 7"):
-        system.replay(Origin.EVENTS, partitions=(7,))
+        system.replay(LogKind.EVENTS, partitions=(7,))
 
 
 def test_a_replay_writes_nothing(system: System) -> None:
     before = {path: path.stat().st_mtime_ns for path in system.root.rglob("*")}
     ends = dict(system.log.ends)
-    system.replay(Origin.EVENTS, compare=True)
+    system.replay(LogKind.EVENTS, compare=True)
     assert {path: path.stat().st_mtime_ns for path in system.root.rglob("*")} == before
     assert dict(system.log.ends) == ends
 
@@ -376,7 +378,7 @@ def two(make_system: MakeSystem) -> System:
 @pytest.mark.parametrize("origin", TOPICS)
 @pytest.mark.parametrize("until_checkpoint", [False, True])
 def test_each_learner_of_its_own_builder_equals_its_checkpoints(
-    two: System, origin: Origin, until_checkpoint: bool
+    two: System, origin: LogKind, until_checkpoint: bool
 ) -> None:
     result = two.replay(origin, compare=True, until_checkpoint=until_checkpoint)
     assert not differing(result)
@@ -403,11 +405,11 @@ def test_agents_that_stand_at_different_offsets_are_each_compared_at_their_own(
             learner.step(1, 2 + turn)
             for runner in learner.runners.values():
                 runner.checkpoint()
-    stopped = two.replay(Origin.EVENTS, compare=True, until_checkpoint=True)
+    stopped = two.replay(LogKind.EVENTS, compare=True, until_checkpoint=True)
     assert not differing(stopped)
     assert digests(stopped) == agents_digests(two)
-    assert not differing(two.replay(Origin.EVENTS, "opml", compare=True, until_checkpoint=True))
-    assert not differing(two.replay(Origin.EVENTS, compare=True, until_checkpoint=True, space="b"))
+    assert not differing(two.replay(LogKind.EVENTS, "opml", compare=True, until_checkpoint=True))
+    assert not differing(two.replay(LogKind.EVENTS, compare=True, until_checkpoint=True, space="b"))
 
 
 def test_a_replay_still_notices_records_that_its_client_drops(
@@ -422,4 +424,4 @@ def test_a_replay_still_notices_records_that_its_client_drops(
 
     monkeypatch.setattr("kinstream.replay.log.sources.read_range", dropping)
     with pytest.raises(RecordsMissed):
-        two.replay(Origin.EVENTS, compare=True, until_checkpoint=True)
+        two.replay(LogKind.EVENTS, compare=True, until_checkpoint=True)

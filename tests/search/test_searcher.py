@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.index.engines import Plan
+from kinstream.search.index.engines import IndexPlan
 from kinstream.search.models.model import Model
 from kinstream.search.service.answers import Answering
 from kinstream.search.service.metrics import ServiceMetrics
@@ -121,7 +121,7 @@ def test_items_that_came_before_an_index_was_wanted_are_in_it() -> None:
         table = Table("x", np.array([[float(len(name))] for name in names], np.float32))
         return Changed("shop", offset, (Put(names, (table,)),))
 
-    searcher = Searcher("shop", Plan("linear"), Model)
+    searcher = Searcher("shop", IndexPlan("linear"), Model)
     searcher.apply([put(0, "a", "aa")])
     searcher.loaded()
     # Between the end of the log and the first index there is more of it.

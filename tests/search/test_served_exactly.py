@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kinstream.learners.models.export import linear_map
-from kinstream.search.index.engines import Plan
+from kinstream.search.index.engines import IndexPlan
 from kinstream.search.index.mapping import Mapping, middle
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Searcher
@@ -46,7 +46,7 @@ def started(name: str, index: str, X: Rows) -> Searcher:
     learner = learned(name, X)
     version = ModelVersion("shop", "opml", "?", 1, 0, 1, "t", 0, 1, "", "", 0)
     model = Model() if learner is None else Model(version, learner)
-    searcher = Searcher("shop", Plan(index), lambda: model)
+    searcher = Searcher("shop", IndexPlan(index), lambda: model)
     searcher.loaded()
     return searcher
 

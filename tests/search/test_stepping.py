@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.updates import Before, Origin
+from kinstream.learners.updates import Before, UpdateOrigin
 from kinstream.search.service.answers import Answering
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.streams.errors import SettingsError
@@ -54,7 +54,7 @@ class Learning:
         one, before = block(rng), Before(self.learner)
         outcomes = self.learner.learn(one)
         base, self.step = self.step, self.step + outcomes.counts().seen
-        origin = Origin("shop", "opml", 1, 0, "constraints", 0, self.step, base, self.step, 1)
+        origin = UpdateOrigin("shop", "opml", 1, 0, "constraints", 0, self.step, base, self.step, 1)
         self.agent.announced.learners["shop", 1, 0, self.step] = deepcopy(self.learner)
         return before.updates(origin, one, outcomes)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.learners import updates as publishing
-from kinstream.learners.updates import Before, Origin
+from kinstream.learners.updates import Before, UpdateOrigin
 from kinstream.search.updates.replica import At, Changed, MapReplica, Remapped
 from kinstream.streams.records.codec.codec import decode_update, encode
 from kinstream.streams.records.values import ModelUpdate
@@ -32,7 +32,7 @@ def run(generation: int, epoch: int, messages: int, seed: int) -> tuple[Maps, li
         before = Before(core)
         outcomes = core.learn(block)
         after = step + outcomes.counts().seen
-        origin = Origin("s", "lego", generation, epoch, "c", 0, offset, step, after, 5)
+        origin = UpdateOrigin("s", "lego", generation, epoch, "c", 0, offset, step, after, 5)
         for record in before.updates(origin, block, outcomes):
             records.append(decode_update(encode(record)))
         step = after

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from kinstream.streams.errors import AccessDenied, BrokerUnavailable, KinstreamError, LoginRefused
-from kinstream.streams.worker.watchdog import Progress, Watchdog
+from kinstream.streams.worker.watchdog import PartitionProgress, Watchdog
 
 
 class Idle:
     """A worker with one partition and nothing to do."""
 
-    def progress(self) -> Mapping[tuple[str, int], Progress]:
-        return {("t", 0): Progress(5, 5)}
+    def progress(self) -> Mapping[tuple[str, int], PartitionProgress]:
+        return {("t", 0): PartitionProgress(5, 5)}
 
     def rebalancing_since(self) -> float | None:
         return None

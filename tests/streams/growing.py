@@ -20,10 +20,10 @@ from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
-from kinstream.streams.operations.letters import Choice, Standing, choose, redrives
+from kinstream.streams.operations.letters import LetterFilter, StandingRefusals, choose, redrives
 from kinstream.streams.operations.letters import plan as plan_redrive
 from kinstream.streams.operations.repartition.checks import plan
-from kinstream.streams.operations.repartition.repartition import Plan
+from kinstream.streams.operations.repartition.repartition import RepartitionPlan
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
@@ -223,19 +223,21 @@ class GrowingSystem:
         """Let every agent read to the end and stop; by application."""
         return {spec.application: Worker(self, spec, create=True).work().stop() for spec in self.specs}
 
-    def plan(self, partitions: int, **options: Any) -> Plan:
+    def plan(self, partitions: int, **options: Any) -> RepartitionPlan:
         return plan(self.specs, self.settings, self.asked, partitions, **options)
 
-    def repartition(self, partitions: int) -> Plan:
+    def repartition(self, partitions: int) -> RepartitionPlan:
         made = self.plan(partitions)
         made.carry_out(self.asked)
         return made
 
     def redrive(self, **choice: Any) -> int:
         """As `kinstream dead-letters redrive`; returns how many were sent."""
-        standing = Standing(self.settings)
+        standing = StandingRefusals(self.settings)
         letters = [m for p in range(self.log.partitions) for m in self.log.read(DEAD, p, 0)]
-        planned = plan_redrive(choose(letters, Choice(**choice)).letters, standing.topics, standing.holds)
+        planned = plan_redrive(
+            choose(letters, LetterFilter(**choice)).letters, standing.topics, standing.holds
+        )
         for output in redrives(letters, planned.send, standing.place):
             self.log.append(output.topic, output.key, output.value, output.headers, output.partition)
         return len(planned.send)

@@ -20,9 +20,9 @@ from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.operations.letters import (
-    Choice,
     Letter,
-    Standing,
+    LetterFilter,
+    StandingRefusals,
     choose,
     plan,
     ranges,
@@ -364,7 +364,7 @@ def test_a_letter_written_again_after_a_crash_is_one_letter() -> None:
     first, again = paused(), paused()
     messages = [*first.letters[:2], *first.letters[:2], *again.letters]
     messages = [m._replace(offset=n) for n, m in enumerate(messages)]
-    found = choose(messages, Choice())
+    found = choose(messages, LetterFilter())
     assert [x.from_offset for x in found.letters] == [5, 6, 7, 8]
     assert [x.offset for x in found.letters] == [0, 1, 6, 7]
     assert found.repeated == 4
@@ -374,14 +374,14 @@ def test_letters_are_chosen_by_reason_consumer_space_time_and_place() -> None:
     letters = paused().letters
     foreign = Message(LETTERS, 0, 99, 0, None, b"x", (("some", b"header"),), 98)
     for choice, offsets in (
-        (Choice(), [0, 1, 2, 3]),
-        (Choice(reason="space-paused"), [0, 1, 2, 3]),
-        (Choice(reason="empty"), []),
-        (Choice(consumer="one-pass", space="a"), [0, 1, 2, 3]),
-        (Choice(consumer="opml"), []),
-        (Choice(space="b"), []),
-        (Choice(since_ms=2), [2, 3]),
-        (Choice(places=frozenset({(0, 1), (1, 2)})), [1]),
+        (LetterFilter(), [0, 1, 2, 3]),
+        (LetterFilter(reason="space-paused"), [0, 1, 2, 3]),
+        (LetterFilter(reason="empty"), []),
+        (LetterFilter(consumer="one-pass", space="a"), [0, 1, 2, 3]),
+        (LetterFilter(consumer="opml"), []),
+        (LetterFilter(space="b"), []),
+        (LetterFilter(since_ms=2), [2, 3]),
+        (LetterFilter(places=frozenset({(0, 1), (1, 2)})), [1]),
     ):
         found = choose([*letters, foreign], choice)
         assert [x.offset for x in found.letters] == offsets, choice
@@ -434,7 +434,7 @@ def test_a_redrive_reads_the_smallest_range_and_sends_only_what_was_planned() ->
 # ---- what the checkpoints still hold ----------------------------------------------------------------------------
 
 
-def standing(root: Path, partition: Partition) -> Standing:
+def standing(root: Path, partition: Partition) -> StandingRefusals:
     config = settings(checkpoints={"url": str(root)})
     spec = partition.spec
     write_birth(
@@ -448,7 +448,7 @@ def standing(root: Path, partition: Partition) -> Standing:
         partition=partition.machine.partition_state(),
         last_record=None,
     )
-    return Standing(config)
+    return StandingRefusals(config)
 
 
 def test_a_checkpoint_tells_what_was_brought_back_already(tmp_path: Path) -> None:
@@ -466,6 +466,6 @@ def test_a_checkpoint_that_is_behind_or_missing_leaves_nothing_out(tmp_path: Pat
     behind.log = partition.log[:6]
     behind.run()
     assert [standing(tmp_path / "1", behind).holds(x) for x in letters] == [True, None, None, None]
-    assert Standing(settings(checkpoints={"url": str(tmp_path / "2")})).holds(letters[0]) is None
+    assert StandingRefusals(settings(checkpoints={"url": str(tmp_path / "2")})).holds(letters[0]) is None
     unknown = replace(letters[0], consumer="nobody")
     assert standing(tmp_path / "3", partition).holds(unknown) is None

@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.cli.views.repartition import as_plain, show
 from kinstream.replay.log.comparison import Agreement
-from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.guarantees import LogKind
 from kinstream.replay.log.pipeline import state_digest
 from kinstream.replay.log.run import Replay, Request
 from kinstream.streams import failpoints
@@ -175,11 +175,11 @@ def test_a_replay_of_the_larger_system_equals_it_bit_for_bit(system: GrowingSyst
         # So many checkpoints that the first would have been pruned.
         load(system, name)
         system.drain()
-    request = Request(("opml",), Origin.CONSTRAINTS, compare=True)
+    request = Request(("opml",), LogKind.CONSTRAINTS, compare=True)
     compared = Replay(request, system.settings, system.asked).run().comparisons
     assert {comparison.verdict for comparison in compared} == {Agreement.EQUAL}, compared
     assert {comparison.space for comparison in compared} >= set(SPACES)
-    again = Replay(Request(("opml",), Origin.EVENTS), system.settings, system.asked).run()
+    again = Replay(Request(("opml",), LogKind.EVENTS), system.settings, system.asked).run()
     # The builder's part of it begins with its own moved states.
     running = Worker(system, system.builders[0]).spaces()
     found = {model.space: model.digest for model in again.models if model.agent == "builder-one-pass"}
@@ -194,7 +194,7 @@ def test_a_replay_with_other_settings_of_the_larger_system_begins_there_with_not
     system.drain()
     opml = system.settings.learners["opml"].model_copy(update={"gamma": 0.5})
     changed = system.settings.model_copy(update={"learners": {**system.settings.learners, "opml": opml}})
-    result = Replay(Request(("opml",), Origin.CONSTRAINTS), changed, system.asked).run()
+    result = Replay(Request(("opml",), LogKind.CONSTRAINTS), changed, system.asked).run()
     assert result.claim.learners == ()
     steps = {model.space: model.step for model in result.models}
     running = Worker(system, system.learners[0]).spaces()

@@ -9,7 +9,7 @@ from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.worker.watchdog import (
     RETENTION_AGAIN_SECONDS,
     RETENTION_LOOK_SECONDS,
-    Progress,
+    PartitionProgress,
     Watchdog,
 )
 
@@ -18,12 +18,12 @@ PLACE = ("t", 0)
 
 class Worker:
     def __init__(self) -> None:
-        self.at = Progress(5, 5)
+        self.at = PartitionProgress(5, 5)
         self.rebalance: float | None = None
         self.restoring: float | None = None
         self.loop = 0.0
 
-    def progress(self) -> Mapping[tuple[str, int], Progress]:
+    def progress(self) -> Mapping[tuple[str, int], PartitionProgress]:
         return {PLACE: self.at}
 
     def rebalancing_since(self) -> float | None:
@@ -91,7 +91,7 @@ def test_lag_without_movement_is_a_stall() -> None:
 def test_movement_is_none() -> None:
     case = Case()
     case.at(0)
-    case.worker.at = Progress(6, 5)
+    case.worker.at = PartitionProgress(6, 5)
     assert case.at(9) is None and case.at(18) is None
 
 
@@ -104,7 +104,7 @@ def test_no_lag_is_none() -> None:
 def test_a_kernel_that_does_not_return_is_a_stall_even_without_lag() -> None:
     case = Case()
     case.brokers.end = 5
-    case.worker.at = Progress(5, 4, in_kernel=True)
+    case.worker.at = PartitionProgress(5, 4, in_kernel=True)
     case.at(0)
     verdict = case.at(11)
     assert verdict is not None and "kernel" in verdict

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.experiment.data import Rows, of_arrays, of_source
+from kinstream.evaluation.experiment.data import LabelledRows, of_arrays, of_source
 from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
 from kinstream.producers.labelled.sources import open_source
 from kinstream.streams.errors import SettingsError, SourceError
@@ -113,7 +113,7 @@ class DataFolder:
         if self.path is not None and not self.path.is_dir():
             raise SettingsError(f"{self.path}: this folder of data sets does not exist")
 
-    def load(self, name: str) -> Rows | Missing:
+    def load(self, name: str) -> LabelledRows | Missing:
         """A data set, or what is missing.
 
         Raises

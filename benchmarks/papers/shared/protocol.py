@@ -12,7 +12,7 @@ from typing import Any, Final
 from benchmarks.papers.shared.comparison import PaperComparison, Statement, compared
 from benchmarks.papers.shared.data_folder import DataFolder, Missing
 from benchmarks.papers.shared.published import Printed
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.plan import Contender, Plan
 from kinstream.evaluation.runner.run import TIMES, evaluate
 from kinstream.evaluation.runner.store import Store, canonical
@@ -48,8 +48,8 @@ class Protocol:
 
     name: str
     title: str
-    sets: Callable[[DataFolder, bool], Sequence[Rows | Missing]]
-    plan: Callable[[Sequence[Rows], bool], Plan]
+    sets: Callable[[DataFolder, bool], Sequence[LabelledRows | Missing]]
+    plan: Callable[[Sequence[LabelledRows], bool], Plan]
     cut: str
     printed: Sequence[Printed] = ()
     same: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Prepared:
     """
 
     plan: Plan
-    rows: tuple[Rows, ...]
+    rows: tuple[LabelledRows, ...]
     missing: tuple[Missing, ...]
 
 
@@ -102,7 +102,7 @@ def prepare(
         names = ", ".join(one.name for one in found)
         raise SettingsError(f"{protocol.name} has no data set {', '.join(unknown)} here; it has {names}")
     wanted = [one for one in found if not only or one.name in only]
-    rows = tuple(one for one in wanted if isinstance(one, Rows))
+    rows = tuple(one for one in wanted if isinstance(one, LabelledRows))
     missing = tuple(one for one in wanted if isinstance(one, Missing))
     if not rows:
         raise SettingsError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.evaluation.experiment.data import Rows
+from kinstream.evaluation.experiment.data import LabelledRows
 from kinstream.evaluation.experiment.splits import Split
 from kinstream.streams.errors import SettingsError
 
@@ -31,7 +31,7 @@ class ColdStart:
     blocks: Mapping[str, int]
     seed: int = 0
 
-    def __call__(self, data: Rows, number: int) -> Split:
+    def __call__(self, data: LabelledRows, number: int) -> Split:
         if data.name not in self.blocks:
             raise SettingsError(f"no number of blocks is given for the classes of {data.name}")
         draw = np.random.default_rng([self.seed, number, 4])
@@ -48,7 +48,7 @@ class ColdStart:
 
 
 @dataclass(frozen=True)
-class Parted(Rows):
+class Parted(LabelledRows):
     """Rows whose last ones are for testing.
 
     Parameters
@@ -74,7 +74,7 @@ class GivenTest:
 
     seed: int = 0
 
-    def __call__(self, data: Rows, number: int) -> Split:
+    def __call__(self, data: LabelledRows, number: int) -> Split:
         if not isinstance(data, Parted):
             raise SettingsError(f"{data.name} has no test part of its own")
         cut = len(data) - data.test_rows

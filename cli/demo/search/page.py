@@ -32,7 +32,7 @@ _HEADERS: Final = {
 }
 
 
-class Click(BaseModel):
+class PageClick(BaseModel):
     """A click on the page: the query, the rows that were shown, and the one that was clicked."""
 
     query: str
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "only clicks as JSON are expected")
             return
         try:
-            given = Click.model_validate_json(body, strict=True)
+            given = PageClick.model_validate_json(body, strict=True)
         except ValidationError:
             self._refuse(HTTPStatus.BAD_REQUEST, "a click has a query, shown and clicked")
             return

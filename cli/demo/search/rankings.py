@@ -20,7 +20,7 @@ LONGEST: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuery:
     """A query: its vector, and the row of the item that answers it, if that is known."""
 
     vector: NDArray[np.float32]
@@ -44,17 +44,17 @@ class Rankings:
         rows = (self._material.functions[row].query for row in self._material.tested.tolist())
         return [query for query in rows if 30 <= len(query) <= 70][:PROPOSED]
 
-    def asked(self, text: str) -> Asked | None:
+    def asked(self, text: str) -> AskedQuery | None:
         """A typed query; None if the embedder knows nothing of it."""
         row = self._known.get(text)
         vector = self._material.queries[row] if row is not None else self._material.embed([text])[0]
-        return Asked(vector, row) if vector.any() else None
+        return AskedQuery(vector, row) if vector.any() else None
 
     def has(self, rows: list[int]) -> bool:
         """Whether these are some rows of items, no more than a ranking shows."""
         return 0 < len(rows) <= TOP and all(0 <= row < len(self._material.items) for row in rows)
 
-    def both(self, asked: Asked, model: QueryModel) -> dict[str, Any]:
+    def both(self, asked: AskedQuery, model: QueryModel) -> dict[str, Any]:
         """The first items by each ranking: the place of each in the other one, and its score by the query map."""
         scores = np.stack([asked.vector, model.map(asked.vector)]) @ self._material.items.T
         orders = np.argsort(-scores, axis=1, kind="stable")

@@ -69,7 +69,7 @@ def run(*, keep_running: bool, port: int) -> NoReturn:
     # Every model is on the page.
     logging.getLogger("kinstream.follower").setLevel(logging.WARNING)
     status = 1
-    shown = Shown()
+    shown = PageState()
     try:
         page = Page(port, shown.state, shown.search, shown.click)
     except OSError as error:
@@ -97,7 +97,7 @@ def run(*, keep_running: bool, port: int) -> NoReturn:
     end(status)
 
 
-class Shown:
+class PageState:
     """What the page asks for. Requests come from threads of the page."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class _Demonstration:
     """From embedding to the last figure."""
 
     def __init__(
-        self, system: LocalSystem, adapter: QueryAdapter, shown: Shown, stopping: threading.Event
+        self, system: LocalSystem, adapter: QueryAdapter, shown: PageState, stopping: threading.Event
     ) -> None:
         self._system, self._adapter, self._shown, self._stopping = system, adapter, shown, stopping
         self._began = time.monotonic()

@@ -14,7 +14,7 @@ First = Callable[[Sequence[str], int], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NearestItems:
     """The nearest items of m queries.
 
     Parameters
@@ -120,7 +120,7 @@ class Index(Protocol):
         """
         ...
 
-    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> Found:
+    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> NearestItems:
         """The k nearest items of each query.
 
         Parameters

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.index.online.base import Counters, First, Found
+from kinstream.search.index.online.base import Counters, First, NearestItems
 from kinstream.search.index.online.metric import HELD, Metric
 from kinstream.search.index.online.ranking import nearest
 from kinstream.search.index.online.settings import Settings
@@ -72,13 +72,13 @@ class MetricIndex(ABC):
         self._stepped(U, V)
         self.stats.update_seconds += perf_counter() - begun
 
-    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> Found:
+    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> NearestItems:
         """See `kinstream.search.index.online.base.Index.search`."""
         Q = vectors(Q, self._d, "Q")
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
         m = len(Q)
-        found = Found([[] for _ in range(m)], np.full((m, k), np.inf), np.zeros(m, np.int64))
+        found = NearestItems([[] for _ in range(m)], np.full((m, k), np.inf), np.zeros(m, np.int64))
         self.stats.searches += m
         if not m or not len(self):
             return found

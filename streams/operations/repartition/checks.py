@@ -37,7 +37,7 @@ from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied
 from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.operations.letters import keys_of
-from kinstream.streams.operations.repartition.repartition import Move, Plan, taken, without_time
+from kinstream.streams.operations.repartition.repartition import Move, RepartitionPlan, taken, without_time
 from kinstream.streams.operations.repartition.states import Last, beginnings, last_of, refused
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings
@@ -56,7 +56,7 @@ def plan(
     partitions: int,
     *,
     leave: Iterable[str] = (),
-) -> Plan:
+) -> RepartitionPlan:
     """Check everything that a repartition needs. Nothing is written.
 
     Parameters
@@ -110,7 +110,7 @@ def plan(
         for g in sorted(old, key=lambda g: _COMMIT_ORDER[g.spec.input_role])
     ]
     resumed = [_check_begun(settings, move) for move in moves]
-    return Plan(
+    return RepartitionPlan(
         partitions,
         topics,
         tuple(moves),

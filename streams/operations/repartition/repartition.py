@@ -63,7 +63,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RepartitionPlan:
     """A repartition that has passed all checks.
 
     Parameters

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kinstream.evaluation.report.answer import Answer, answer
+from kinstream.evaluation.report.answer import ReportAnswer, answer
 from kinstream.evaluation.report.results import Results
 from tests.monitoring.report.made import IRIS, WINE, Errors, made
 
 
-def told(errors: Errors) -> Answer:
+def told(errors: Errors) -> ReportAnswer:
     return answer(Results(made(errors)))
 
 
