@@ -82,7 +82,7 @@ def create(kind: str, **settings: Any) -> Learner:
     Examples
     --------
     >>> create("opml", gamma=1e-2).algorithm
-    'opml/5'
+    'opml/7'
     """
     created: Learner = _KINDS.create(kind, settings, Learner, _MEMBERS)
     return created

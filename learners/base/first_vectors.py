@@ -3,7 +3,8 @@
 Statistics of a warm-up come from its vectors within **reach**: each feature at most `REACH` times its scale away from
 its median. A feature's scale is the median of its distances from that, of the vectors that differ from it at all; where
 few do, it is compared with those of other features, so that a fill value in a constant column is no scale. What lies
-beyond is refused. Of the vectors within reach, far values are cut before they count.
+beyond is refused, but for numbers up to `SMALL` from the median. Of the vectors within reach, far values are cut before
+they count, unless they are many.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from kinstream.learners.kernels.ensembles.windows import (
     LEAST,
     REACH,
     SHARE,
+    SMALL,
     is_even,
+    many,
     moments,
 )
 
@@ -164,7 +167,8 @@ def within(X: Rows, middle: Features, scale: Features) -> Flags:
         return np.asarray(np.isfinite(X).all(axis=1))
     least = np.maximum(usual, LEAST * np.abs(middle))
     with np.errstate(all="ignore"):
-        return np.asarray((np.abs(X - middle) <= REACH * np.maximum(scale, least)).all(axis=1))
+        reach = np.maximum(REACH * np.maximum(scale, least), SMALL)
+        return np.asarray((np.abs(X - middle) <= reach).all(axis=1))
 
 
 def tempered(X: Features) -> Features:
@@ -179,13 +183,20 @@ def tempered(X: Features) -> Features:
 
 
 def cut(X: Features) -> Features:
-    """Vectors (n, d) with values not too far from their middle; as they are if they are few."""
+    """Vectors (n, d) with values not too far from their middle; as they are if they are few.
+
+    A feature of which `many` values would be cut has a scale of rounding: its scale is then the distance that so many
+    reach. Nor is a number up to `SMALL` from the middle cut where the scale is below a millionth.
+    """
     if len(X) < FEW:
         return X
     middle, scale = scales_of(X)
     dense = 2 * np.count_nonzero(middle != X, axis=0) > len(X)
-    most = np.where(dense, CUT, CUT_SPARSE) * scale
+    times = np.where(dense, CUT, CUT_SPARSE)
     with np.errstate(all="ignore"):
+        wide = np.sort(np.abs(X - middle), axis=0)[-many(len(X))]
+        most = times * np.where(wide > times * scale, wide, scale)
+        most = np.where(scale * REACH < SMALL, np.maximum(most, SMALL), most)
         low, high = middle - most, middle + most
     far = ((low > X) | (high < X)) & (scale > 0.0)
     return np.where(far, np.clip(X, low, high), X) if far.any() else X

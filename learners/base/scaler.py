@@ -282,8 +282,8 @@ def scaled_version(algorithm: str, unit: str, scaler: str) -> str:
     name, _, version = algorithm.rpartition("/")
     statistics = scaler in ("zscore", "minmax")
     if unit == PUBLISHED:
-        return f"{name}/{int(version) + 3}" if statistics else algorithm
-    return f"{name}/{int(version) + (2 if scaler == 'unit' else 4)}"
+        return f"{name}/{int(version) + 5}" if statistics else algorithm
+    return f"{name}/{int(version) + (2 if scaler == 'unit' else 6)}"
 
 
 def followed(unit: str, scaler: str | None) -> str:

@@ -56,7 +56,7 @@ class Euclidean(SingleModal):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
-    algorithm: ClassVar[str] = "euclidean/2"
+    algorithm: ClassVar[str] = "euclidean/3"
 
     def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
         # Pairs change only the threshold, never the ranking of triplets.

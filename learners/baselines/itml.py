@@ -59,7 +59,7 @@ class ITML(Refitted):
     (1, True)
     """
 
-    algorithm: ClassVar[str] = "itml/2"
+    algorithm: ClassVar[str] = "itml/3"
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class LMNN(Refitted):
     True
     """
 
-    algorithm: ClassVar[str] = "lmnn/2"
+    algorithm: ClassVar[str] = "lmnn/3"
 
     def __init__(
         self,

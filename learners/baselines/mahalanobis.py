@@ -50,7 +50,7 @@ class Mahalanobis(Refitted):
     (1, [[1.0, 0.0], [0.0, 0.1]])
     """
 
-    algorithm: ClassVar[str] = "mahalanobis/2"
+    algorithm: ClassVar[str] = "mahalanobis/3"
 
     def __init__(
         self,

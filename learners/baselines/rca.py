@@ -54,7 +54,7 @@ class RCA(Refitted):
     (1, [[20.3, 0.0], [0.0, 0.2]])
     """
 
-    algorithm: ClassVar[str] = "rca/2"
+    algorithm: ClassVar[str] = "rca/3"
 
     def __init__(
         self,

@@ -146,7 +146,7 @@ class Mixture(Composite):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "mixture/5"
+    algorithm: ClassVar[str] = "mixture/6"
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class ITMLOnline(LogDetMap):
     (2.0, [2.0], 0.125)
     """
 
-    algorithm: ClassVar[str] = "itml-online/6"
+    algorithm: ClassVar[str] = "itml-online/11"
     usual_eta: ClassVar[float] = 0.01
 
     def __init__(

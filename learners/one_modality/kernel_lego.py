@@ -119,7 +119,7 @@ class KernelLEGO(TargetLearner):
     [0.24, 0.0]
     """
 
-    algorithm: ClassVar[str] = "kernel-lego/6"
+    algorithm: ClassVar[str] = "kernel-lego/11"
 
     def __init__(
         self,

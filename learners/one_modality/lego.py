@@ -213,7 +213,7 @@ class LEGO(LogDetMap):
     (0.2, 0.06)
     """
 
-    algorithm: ClassVar[str] = "lego/6"
+    algorithm: ClassVar[str] = "lego/11"
 
     def __init__(
         self,

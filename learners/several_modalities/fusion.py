@@ -148,7 +148,7 @@ class Fusion:
 
     @property
     def algorithm(self) -> str:
-        """Such as "fusion-uniform-opml-4/1"."""
+        """Such as "fusion-uniform-opml-6/1"."""
         return self._algorithm
 
     @property

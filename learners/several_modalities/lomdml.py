@@ -101,7 +101,7 @@ class LOMDML(MultiModal):
     (1, 4)
     """
 
-    algorithm: ClassVar[str] = "lomdml/7"
+    algorithm: ClassVar[str] = "lomdml/12"
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class OMDLLR(OMDML):
     [0.15, 0.01]
     """
 
-    algorithm: ClassVar[str] = "omdl-lr-like/6"
+    algorithm: ClassVar[str] = "omdl-lr-like/11"
     linear: ClassVar[bool] = False
 
     def __init__(

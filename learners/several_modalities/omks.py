@@ -98,7 +98,7 @@ class OMKS(MultiModal):
     [3, 0]
     """
 
-    algorithm: ClassVar[str] = "omks/6"
+    algorithm: ClassVar[str] = "omks/11"
     linear: ClassVar[bool] = False
 
     def __init__(

@@ -10,7 +10,7 @@ Examples
 --------
 >>> from kinstream import OPML
 >>> OPML(gamma=0.01).algorithm
-'opml/5'
+'opml/7'
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Declaration, ModelVersion
 from tests.cli.system import System
 
-VERSION = ModelVersion("a", "opml", "opml/5", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
+VERSION = ModelVersion("a", "opml", "opml/7", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 
 
 def core(system: System, learner: str, space: str) -> Any:
@@ -98,7 +98,7 @@ def test_show_says_every_field_and_whether_the_file_is_whole(system: System) -> 
     result = system.cli("models", "show", "a", "--learner", "opml", "--json")
     shown = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert shown["algorithm"] == "opml/5"
+    assert shown["algorithm"] == "opml/7"
     assert shown["file"].startswith("whole")
     file = Path(shown["location"])
     data = bytearray(file.read_bytes())
@@ -153,7 +153,7 @@ def test_an_exported_file_does_what_the_learner_does(system: System, form: str, 
     np.testing.assert_allclose(raw @ matrix.T + offset, learner.transform(X), rtol=1e-12, atol=1e-12)
     assert not np.allclose(matrix, np.eye(4))
     assert metadata["scaler"] == ("unit" if scaler == "unit" else "none")
-    assert (metadata["space"], metadata["learner"], metadata["algorithm"]) == ("a", "opml", "opml/5")
+    assert (metadata["space"], metadata["learner"], metadata["algorithm"]) == ("a", "opml", "opml/7")
     assert json.loads(metadata["versions"])["numpy"] == np.__version__
 
 
@@ -169,7 +169,7 @@ def test_an_onnx_file_does_what_the_learner_does(system: System) -> None:
     assert result.stdout.endswith(f" bytes, step {core(system, 'opml', 'a').accepted}\n")
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
-    assert (about["space"], about["learner"], about["algorithm"]) == ("a", "opml", "opml/5")
+    assert (about["space"], about["learner"], about["algorithm"]) == ("a", "opml", "opml/7")
     assert json.loads(about["versions"])["numpy"] == np.__version__
     X = np.random.default_rng(1).normal(size=(20, 4))
     (found,) = session.run(None, {"x": X})
@@ -269,6 +269,6 @@ def test_a_state_of_other_hyper_parameters_is_refused(system: System) -> None:
     system.run()
     shown = json.loads(system.cli("models", "show", "a", "--learner", "opml", "--json").stdout)
     data = Path(shown["location"]).read_bytes()
-    assert learner_from(data, "opml", {"gamma": 0.01}).algorithm == "opml/5"
+    assert learner_from(data, "opml", {"gamma": 0.01}).algorithm == "opml/7"
     with pytest.raises(SettingsError, match="dtype"):
         learner_from(data, "opml", {"dtype": "float32"})

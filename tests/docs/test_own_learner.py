@@ -167,7 +167,7 @@ print(json.dumps(found))
     assert found.keys() == {*registry.own_names(), *FAULTS}
     for kind, (_, reported) in FAULTS.items():
         assert found[kind] == "sound/1" if reported is None else reported in found[kind], kind
-    assert found["opml"] == "opml/5"
+    assert found["opml"] == "opml/7"
     assert "others 2.5 offers a learner 'opml' (others:Sound): ignored" in done.stderr
 
 

@@ -91,7 +91,7 @@ def test_one_step_size_does_for_every_scale(kind: str) -> None:
 def test_the_published_unit_is_that_of_the_features() -> None:
     learner = OPML(unit=PUBLISHED)
     assert (learner.algorithm, learner.gamma) == ("opml/1", 1e-3)
-    assert (OPML().algorithm, OPML().gamma, OPML(0.5).gamma) == ("opml/5", 0.03, 0.5)
+    assert (OPML().algorithm, OPML().gamma, OPML(0.5).gamma) == ("opml/7", 0.03, 0.5)
     with pytest.raises(SettingsError, match="unit must be one of length, published"):
         OPML(unit="other")
 

@@ -476,7 +476,7 @@ def test_pairs_go_to_added_metrics_as_whole_blocks() -> None:
 
 def test_settings_are_those_of_the_base() -> None:
     fused = Fusion("opml", "uniform", settings={"gamma": 0.5, "dtype": "float32"}, scaler="minmax")
-    assert fused.algorithm == "fusion-uniform-opml-4/1"
+    assert fused.algorithm == "fusion-uniform-opml-6/1"
     assert fused.accepts == {Kind.TRIPLET} and fused.form is Kind.TRIPLET
     message = multi_blocks(1, (3, 2))[0]
     fused.learn(message)

@@ -255,7 +255,7 @@ def test_what_is_no_linear_map_says_so() -> None:
     with pytest.raises(ValueError, match="no dimension yet"):
         _ = learner.map
     learner.learn(pair_blocks(1, 5)[0])
-    with pytest.raises(SettingsError, match="kernel-lego/6 with the rbf kernel is not a linear map"):
+    with pytest.raises(SettingsError, match="kernel-lego/11 with the rbf kernel is not a linear map"):
         linear_map(learner)
     with pytest.raises(ValueError, match="expected two tables of the same shape"):
         learner.distance(np.zeros((2, 5)), np.zeros((3, 5)))

@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(SettingsError, match="dtype is float64, but the state to restore holds float32"):
         OMDLLR().restore(learner.state())
     version = ModelVersion("s", "l", "omdl-lr-like/1", 1, 1, 0, "t", 0, 0, "", "", 0)
-    with pytest.raises(SettingsError, match="omdl-lr-like/6 is not a linear map and has no such export"):
+    with pytest.raises(SettingsError, match="omdl-lr-like/11 is not a linear map and has no such export"):
         export(learner, version, {})
 
 

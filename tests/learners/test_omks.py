@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="not a linear map"):
         _ = learner.maps
     version = ModelVersion("s", "l", "omks/1", 1, 1, 0, "t", 0, 0, "", "", 0)
-    with pytest.raises(SettingsError, match="omks/6 is not a linear map and has no such export"):
+    with pytest.raises(SettingsError, match="omks/11 is not a linear map and has no such export"):
         export(learner, version, {})
 
 

@@ -87,6 +87,64 @@ def test_a_row_within_reach_does_not_decide_the_scale_either(value: float) -> No
     assert np.ptp(scaler.apply(X), axis=0).min() > 0.2
 
 
+def _softmax(Z: Matrix) -> Matrix:
+    p = np.exp(Z - Z.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+#: Features that are nearly one value in most vectors, (n, 6) each; in the last two, exactly one.
+ROUNDED: dict[str, Callable[[np.random.Generator, int], Matrix]] = {
+    "flags": lambda draw, n: 1e-9 * draw.normal(size=(n, 6)) + (draw.random((n, 6)) < 0.2),
+    "classes": lambda draw, n: 1e-9 * draw.normal(size=(n, 6)) + np.eye(20)[draw.integers(20, size=n), :6],
+    "shares": lambda draw, n: _softmax(30.0 * draw.normal(size=(n, 6))),
+    "amounts": lambda draw, n: (
+        np.where(draw.random((n, 6)) < 0.8, 1e-4 * draw.normal(size=(n, 6)), draw.normal(size=(n, 6))) + 1.0
+    ),
+    # Of all-MiniLM-L6-v2 in float16, brought to length 1: a number that half precision hardly has, or 0.
+    "embeddings": lambda draw, n: np.column_stack(
+        [
+            (5.96e-8 + 3e-11 * draw.normal(size=n)) * (draw.random(n) < 0.95),
+            (5.96e-8 + 3e-11 * draw.normal(size=n)) * (draw.random(n) < 0.8),
+            0.05 * draw.normal(size=(n, 4)),
+        ]
+    ),
+    "counts": lambda draw, n: np.column_stack([draw.poisson(0.2, (n, 5)), draw.normal(size=n)]),
+    "one-hot": lambda draw, n: np.column_stack([np.eye(5)[draw.integers(5, size=n)], draw.normal(size=n)]),
+}
+
+
+@pytest.mark.parametrize("rows", ROUNDED)
+@pytest.mark.parametrize("name", SCALERS)
+def test_a_scale_is_not_that_of_rounding(name: str, rows: str) -> None:
+    n = 32 if name == "following none" else 128
+    X = ROUNDED[rows](np.random.default_rng(9), n)
+    scaler = SCALERS[name](n)
+    assert all(scaler.observe(row[None]) for row in X)
+    assert scaler.ready and scaler.within(X).all()
+    found, varies = scaler.apply(X), np.ptp(X, axis=0) > 0.0
+    if name == "zscore":
+        np.testing.assert_allclose(found.std(axis=0, ddof=1)[varies], 1.0, rtol=1e-6)
+    if name == "minmax":
+        np.testing.assert_allclose(np.ptp(found, axis=0)[varies], 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mixture", "opml", "opml zscore", "lego", "itml"])
+def test_shares_are_learned_from(name: str) -> None:
+    X = ROUNDED["shares"](np.random.default_rng(10), 900)
+    kind, *scaler = name.split()
+    model = create(kind, **({"scaler": scaler[0]} if scaler else {}))
+    block = constraint_block({"a": X.astype(np.float32)}, np.arange(900, dtype=np.int32).reshape(3, 300).T)
+    assert not model.learn(block).rejected.any()
+
+
+def test_a_row_within_reach_does_not_decide_the_scale_of_what_is_nearly_one_value() -> None:
+    X = ROUNDED["amounts"](np.random.default_rng(11), 127)
+    scaler = ZScore(128)
+    for row in with_far(X, 1e5, None, 5):
+        scaler.observe(row[None])
+    assert np.ptp(scaler.apply(X), axis=0).min() > 0.2
+
+
 def test_statistics_without_a_far_row_are_what_they_were() -> None:
     X = np.random.default_rng(3).exponential(size=(300, 4))
     X[:, 3] = X[:, 3] > 2.0
@@ -206,6 +264,11 @@ DRAWS: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
     "normal": lambda draw, n, d: draw.normal(size=(n, d)) * 10.0 ** draw.integers(-8, 8, d),
     "heavy tails": lambda draw, n, d: draw.standard_cauchy((n, d)),
     "mostly zero": lambda draw, n, d: np.where(draw.random((n, d)) < 0.9, 0.0, draw.normal(size=(n, d))),
+    "nearly one value": lambda draw, n, d: np.where(
+        draw.random((n, d)) < 0.8,
+        10.0 ** draw.integers(-12, -2) * draw.normal(size=(n, d)),
+        10.0 ** draw.integers(-2, 6) * draw.normal(size=(n, d)),
+    ),
     "whole numbers": lambda draw, n, d: np.round(draw.normal(size=(n, d))),
     "sparse and far": lambda draw, n, d: np.where(
         draw.random((n, d)) < 0.97, 5.0, draw.standard_t(1.2, (n, d)) * 10.0 ** draw.integers(0, 9)

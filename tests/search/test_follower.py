@@ -197,7 +197,7 @@ def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broke
     assert done.returncode == 0, done.stderr
     first, distances, staleness = done.stdout.splitlines()
     version = world.announced("digits", "mixture")[-1]
-    assert first == f"{name_of(version)} mixture/5 (5, 64)"
+    assert first == f"{name_of(version)} mixture/6 (5, 64)"
     core, X = world.core("mixture", "digits"), np.random.default_rng(0).random((5, 64))
     assert distances == str(core.distance(X[:3], X[2:]))
     assert staleness.startswith("written ") and staleness.endswith("behind: False")

@@ -19,6 +19,8 @@ CUT, CUT_SPARSE = 30.0, 1e3
 DIFFER, SHARE = 4, 0.1
 #: A scale is at least this share of the middle: a number that has hardly varied yet may become 0.
 LEAST: Final = 1e-3
+#: A number no farther than this from the middle is within reach: shares and flags lie among zeros that are rounded.
+SMALL: Final = 10.0
 
 
 @compiled
@@ -70,6 +72,12 @@ def _usual(scale: NDArray[np.float64], chosen: NDArray[np.bool_]) -> float:
 
 
 @compiled
+def many(n: int) -> int:
+    """Values of a feature of n vectors that are too many to be called far."""
+    return int(max(DIFFER, np.ceil(SHARE * n)))
+
+
+@compiled
 def is_even(X: NDArray[np.float64]) -> bool:
     """Whether `kinstream.learners.base.first_vectors.tempered` leaves the vectors X (n, d), n at least 8.
 
@@ -95,15 +103,31 @@ def is_even(X: NDArray[np.float64]) -> bool:
         if not solid[f] and scale[f] > REACH * usual:
             scale[f] = usual
     usual = _usual(scale, every)
+    near, cut = np.ones(n, np.bool_), False
     for f in range(d):
-        reach = np.inf if usual == 0.0 else REACH * max(scale[f], usual, LEAST * abs(middle[f]))
-        most = (CUT if 2 * differ[f] > n else CUT_SPARSE) * scale[f]
-        low, high = middle[f] - most, middle[f] + most
+        reach = max(REACH * max(scale[f], usual, LEAST * abs(middle[f])), SMALL)
         for i in range(n):
-            x = X[i, f]
-            if not abs(x - middle[f]) <= reach or (scale[f] > 0.0 and (x < low or x > high)):
-                return False
-    return True
+            column[i] = abs(X[i, f] - middle[f])
+            near[i] = near[i] and (column[i] <= reach or usual == 0.0) and np.isfinite(X[i, f])
+        cut = cut or (scale[f] > 0.0 and _is_cut(X[:, f], column, middle[f], scale[f], 2 * differ[f] > n))
+    some = np.count_nonzero(near)
+    return not cut and (some == n or 2 * some < n)
+
+
+@compiled
+def _is_cut(
+    x: NDArray[np.float64], apart: NDArray[np.float64], middle: float, scale: float, dense: bool
+) -> bool:
+    """Whether one of a feature's values is cut; reorders their distances from the middle."""
+    n, times = len(x), CUT if dense else CUT_SPARSE
+    most = times * scale
+    if np.max(apart) > most:
+        wide = _selected(apart, n - many(n))
+        most = times * wide if wide > most else most
+    if scale * REACH < SMALL:
+        most = max(most, SMALL)
+    low, high = middle - most, middle + most
+    return bool(np.any((x < low) | (x > high)))
 
 
 @compiled
