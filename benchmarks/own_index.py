@@ -122,7 +122,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
     """Serve until a line comes in; then tell recall and counters, and end."""
     from kinstream.search.service.answers import Answering
     from kinstream.search.service.metrics import ServiceMetrics
-    from tests.search.agents import Agent, items, served
+    from tests.search.index_service import Agent, items, served
 
     changing = seconds > 0
     learning = _Learning(d, int(seconds * RATE / BLOCK) if changing else 1, index == "lazy")

@@ -31,7 +31,7 @@ from kinstream.learners.models.export import encode, export
 from kinstream.learners.registry import create
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.records.values import ModelVersion
-from tests.search.gateways import Gateway, section, served
+from tests.search.store_service import Gateway, section, served
 from tests.support.postgres import postgres
 
 NAME: Final = "own-store"

@@ -11,7 +11,7 @@ from kinstream.learners.base.adaptive_scaler import LEAST
 from kinstream.learners.base.events import Numbers
 from kinstream.learners.base.first_vectors import temper
 from kinstream.learners.base.learner import Rows, State
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
 from kinstream.streams.compute.arrays import plain
 

@@ -16,7 +16,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kinstream.monitoring.held_out import held_out_series
+from kinstream.monitoring.held_out_series import held_out_series
 from kinstream.monitoring.tallies import OTHER, ExactShare, Row, Snapshot, Tallies, mistakes, utilised
 from kinstream.streams.records.values import Outcome
 

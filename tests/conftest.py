@@ -14,7 +14,7 @@ from tests.kafka import certificates
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.jars import missing
 from tests.kafka.proxy import FreezingProxy
-from tests.kafka.secured import SecuredBroker
+from tests.kafka.secured_broker import SecuredBroker
 from tests.leftovers import Session
 from tests.progress import Progress
 from tests.selection import Selection

@@ -38,7 +38,7 @@ def up(
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.extras import WORKER, require
-    from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
+    from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 
     require(*WORKER, who="kinstream up", extra="worker")
     settings = settings_of(ctx)

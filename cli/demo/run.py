@@ -22,7 +22,7 @@ from kinstream.cli.local.system import LocalSystem, Process, stop_on_signals
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.views.tables import for_a_person
 from kinstream.learners.warm_up import part
-from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import Settings, load
 
 #: The demonstration gives up after this time.

@@ -17,7 +17,7 @@ from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.demo.view import plain_table
 from kinstream.cli.local.metrics_pages import Numbers
 from kinstream.cli.views.tables import for_a_person
-from kinstream.evaluation.measures.held_out import EUCLIDEAN, evaluate
+from kinstream.evaluation.measures.held_out_rows import EUCLIDEAN, evaluate
 from kinstream.processors.closure.closure import Closure
 from kinstream.streams.columns import columns
 from kinstream.streams.errors import SettingsError

@@ -15,7 +15,7 @@ from kinstream.learners.agent import LearnerMachine
 from kinstream.learners.base.learner import Learner, Outcomes, State
 from kinstream.processors.agent import BuilderMachine, builder_spec
 from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Builder, Made, Origin
-from kinstream.processors.samples.labelled import SampleSpace
+from kinstream.processors.samples.sample_layout import SampleSpace
 from kinstream.producers.labelled.batch import Batch, concatenate
 from kinstream.replay.log.pipeline import AgentReplay, VirtualLog
 from kinstream.streams.agents.machine import Machine, Place

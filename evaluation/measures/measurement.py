@@ -13,7 +13,7 @@ from kinstream.evaluation.experiment import views
 from kinstream.evaluation.experiment.data import Labels, Tables
 from kinstream.evaluation.experiment.plan import Measuring
 from kinstream.evaluation.measures.clicks import click_lists
-from kinstream.evaluation.measures.held_out import begun
+from kinstream.evaluation.measures.held_out_rows import begun
 from kinstream.evaluation.measures.importance import shares
 from kinstream.evaluation.measures.quality import (
     Retrieval,

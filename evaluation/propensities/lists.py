@@ -12,7 +12,7 @@ import numpy as np
 from kinstream.evaluation.propensities.places import Compared
 from kinstream.gate.exposure.lists import ListKind, Served, served
 from kinstream.gate.lists.list_id import Keys
-from kinstream.gate.lists.randomised import read
+from kinstream.gate.lists.randomisation import read
 from kinstream.streams.records.randomised_id import mark_of
 from kinstream.streams.records.values import Click, ClickBlock
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kinstream.gate.lists import randomised
+from kinstream.gate.lists import randomisation
 from kinstream.gate.lists.hashing import hash_of
 from kinstream.gate.lists.list_id import PREFIX, Keys, mark_of, read
 from kinstream.streams.records import randomised_id
@@ -62,7 +62,7 @@ class Served(NamedTuple):
             one = read(keys, space, self.list_id)
             return ListKind.UNREADABLE if one is None else self._as_shown(space, one.marks, ListKind.DRAFTED)
         if self.list_id.startswith(randomised_id.PREFIX):
-            other = randomised.read(keys, space, self.list_id)
+            other = randomisation.read(keys, space, self.list_id)
             if other is None:
                 return ListKind.UNREADABLE
             return self._as_shown(space, other.drawn.marks, ListKind.RANDOMISED)

@@ -13,7 +13,7 @@ from kinstream.learners.base.scaler import PUBLISHED, WARM_UP, UnitLength
 from kinstream.learners.base.validation import not_negative, one_of, positive, whole
 from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.kernels import lists as kernels
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.values import Kind

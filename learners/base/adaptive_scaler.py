@@ -28,7 +28,7 @@ from kinstream.learners.base.first_vectors import FEW, scales_of, temper, within
 from kinstream.learners.base.learner import State
 from kinstream.learners.base.scaler import Features, Rows, Scaler
 from kinstream.learners.base.validation import whole
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
 from kinstream.streams.compute.arrays import plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinstream.learners.held_out.unlearned import Scales
+from kinstream.learners.held_out.unlearned_metrics import Scales
 from kinstream.learners.kernels.ensembles.hash_choice import chosen
 
 

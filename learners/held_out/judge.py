@@ -17,7 +17,7 @@ from kinstream.learners.held_out.lists import Lists
 from kinstream.learners.held_out.metrics import ByMetric, Metrics, Numbers
 from kinstream.learners.held_out.queue import Waiting
 from kinstream.learners.held_out.sums import Sums
-from kinstream.learners.held_out.unlearned import Features, Scales
+from kinstream.learners.held_out.unlearned_metrics import Features, Scales
 from kinstream.streams.records.held_out import HeldOut, ShownLists
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.held_out.counts import Counts
 from kinstream.learners.held_out.metrics import ByMetric, Metrics
 from kinstream.learners.held_out.sample import Sample
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.streams.records.held_out import JUDGED_PLACES, METRICS, ShownLists
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base.learner import Learner
 from kinstream.learners.base.modalities import Modalities
 from kinstream.learners.distances import between
-from kinstream.learners.held_out.unlearned import Features, Scales
+from kinstream.learners.held_out.unlearned_metrics import Features, Scales
 from kinstream.learners.registry import offers
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.held_out import METRICS

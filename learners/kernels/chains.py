@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.shared import set_bit
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Numbers = NDArray[np.int64]
 Bits = NDArray[np.uint8]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Squared relative length, and squared length, below which a difference of vectors counts as zero.
 NO_DIFFERENCE: Final = 1e-24

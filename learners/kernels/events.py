@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.equal_vectors import NO_DIFFERENCE, TINY
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]

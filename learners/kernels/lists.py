@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.shared import slot_of
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Matrix = NDArray[Any]
 Hashes = NDArray[np.uint64]

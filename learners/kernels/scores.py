@@ -14,7 +14,7 @@ from kinstream.learners.kernels.shared import (
     map_two,
     two_differences,
 )
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 
 @compiled

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.equal_vectors import NO_DIFFERENCE as NO_DIFFERENCE
 from kinstream.learners.kernels.equal_vectors import TINY as TINY
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]

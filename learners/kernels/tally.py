@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled_map
+from kinstream.streams.compute.compilation import compiled_map
 
 Flags = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ from kinstream.learners.base.learner import State
 from kinstream.learners.distances import between
 from kinstream.learners.kernels.chains import BYTES
 from kinstream.learners.kernels.ensembles import neighbours
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

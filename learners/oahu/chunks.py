@@ -15,7 +15,7 @@ from kinstream.learners.oahu.events import Look
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import HEDGES, Rule
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 
 Rows = NDArray[np.floating[Any]]
 

@@ -21,7 +21,7 @@ from kinstream.learners.oahu.events import Look, measuring
 from kinstream.learners.oahu.mini_batches import Batches, Machine, NumpyMachine
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import HEDGES, Rule
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import Kind

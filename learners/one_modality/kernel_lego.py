@@ -16,7 +16,7 @@ from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.kernels.one_modality import kernel_lego
 from kinstream.learners.one_modality.lego import TargetLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 from kinstream.streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf", "polynomial")

@@ -11,7 +11,7 @@ from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
 from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.base.validation import positive, whole
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import lda
 from kinstream.streams.compute.blas_threads import one_blas_thread

@@ -15,7 +15,7 @@ from kinstream.learners.base.validation import one_of, positive_or_none
 from kinstream.learners.forms.linear_map import LinearMap
 from kinstream.learners.forms.pairs import PairLearner
 from kinstream.learners.kernels.one_modality import lego, lego_blocks
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 
 LOSSES: Final = ("hinge", "squared")
 KERNELS: Final = ("auto", "sequential", "blocked")

@@ -14,7 +14,7 @@ from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import one_of, positive_or_none, whole
 from kinstream.learners.forms.linear_map import LinearMap
 from kinstream.learners.kernels.one_modality import opml, opml_blocks
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 from kinstream.streams.records.values import PREFIX_RULE, ConstraintBlock, Kind
 
 GUARDS: Final = ("clip", "raw", "normalise")

@@ -14,7 +14,7 @@ from kinstream.learners.base.validation import one_of, positive_or_none
 from kinstream.learners.forms.psd_matrix import PsdMatrix
 from kinstream.learners.kernels.matrices import eigenpair
 from kinstream.learners.kernels.one_modality import rdml
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 
 WAYS: Final = ("paper", "exact")
 STARTS: Final = ("zero", "identity")

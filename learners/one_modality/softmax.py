@@ -13,7 +13,7 @@ from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.distances import between
 from kinstream.learners.kernels.chains import BYTES
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import softmax
 from kinstream.streams.compute.blas_threads import one_blas_thread

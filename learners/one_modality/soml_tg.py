@@ -13,7 +13,7 @@ from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import not_negative, one_of, positive_or_none
 from kinstream.learners.forms.bilinear import Diagonal
 from kinstream.learners.kernels.one_modality import soml
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 
 STARTS: Final = ("identity", "zero")
 

@@ -14,7 +14,7 @@ from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.validation import not_negative, one_of, positive_or_none
 from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.kernels.one_modality import sors
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 
 PENALTIES: Final = ("off-diagonal", "all")
 

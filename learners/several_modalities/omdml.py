@@ -16,7 +16,7 @@ from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.base.validation import positive, whole
 from kinstream.learners.kernels.several_modalities import omdml
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.compute.compiled import limit
+from kinstream.streams.compute.compilation import limit
 from kinstream.streams.errors import SettingsError
 
 

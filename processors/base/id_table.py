@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: (n, 2) uint64.
 Hashes = NDArray[np.uint64]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
 #: References to sample vectors; each builder defines their meaning.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.processors.base.builder import State
 from kinstream.processors.base.id_table import Hashes
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Times = NDArray[np.int64]
 Counts = NDArray[np.int32]

@@ -11,7 +11,7 @@ from kinstream.processors.clicks.co_clicks import Pairs
 from kinstream.processors.clicks.filters import AGAIN, BOT, LATE, TAKEN
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.clicks.rules import Preferences, Reading
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Each total, and its fates, of which exactly one applies to each case.
 FATES: Final = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kinstream.processors.base.id_table import Hashes
 from kinstream.processors.base.recent_keys import Parts
 from kinstream.processors.clicks.lists import Flags, Numbers, Times
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Fates = NDArray[np.int8]
 

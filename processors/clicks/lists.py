@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.base.id_table import Hashes, hashes
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers, Times
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.records.values import LIST_RULE, PREFERENCE_RULES
 
 #: Marks of an impression in its list.

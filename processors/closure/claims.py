@@ -28,7 +28,7 @@ from kinstream.processors.closure.components import (
     unite,
 )
 from kinstream.processors.closure.inference import derive
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.compute.whole_number_map import mixed, place_of
 
 

@@ -40,7 +40,7 @@ from kinstream.processors.closure.arrays import (
     TOP,
     TOTAL,
 )
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.compute.whole_number_map import drop_key, place_of, put_key, size_of
 
 

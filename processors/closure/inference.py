@@ -35,7 +35,7 @@ from kinstream.processors.closure.neighbourhood import (
     surroundings,
     two_members,
 )
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.compute.philox import philox, sample, upper_half
 
 #: Triplets of a relation are not numbered beyond this; counts saturate there.

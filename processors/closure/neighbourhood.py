@@ -20,7 +20,7 @@ from kinstream.processors.closure.arrays import (
     Around,
 )
 from kinstream.processors.closure.components import pair_key
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.compute.whole_number_map import place_of
 
 

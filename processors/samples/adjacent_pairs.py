@@ -12,7 +12,7 @@ from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, Sta
 from kinstream.processors.base.packing import References
 from kinstream.processors.base.validation import whole
 from kinstream.processors.samples.counters import Fates
-from kinstream.processors.samples.labelled import SampleSpace
+from kinstream.processors.samples.sample_layout import SampleSpace
 from kinstream.processors.samples.targets import Targets
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix

@@ -12,7 +12,7 @@ from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, Sta
 from kinstream.processors.base.draws import below, block_draws
 from kinstream.processors.base.packing import References
 from kinstream.processors.base.validation import one_of, whole
-from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
+from kinstream.processors.samples.sample_layout import SampleSpace, labels_of, row_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import (
     PREFIX_RULE,

@@ -13,9 +13,9 @@ from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, Sta
 from kinstream.processors.base.draws import fractions, sample_draws
 from kinstream.processors.base.validation import number, one_of, whole
 from kinstream.processors.samples.counters import Fates
-from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANY, FOUND, OTHERS, OWN
+from kinstream.processors.samples.sample_layout import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.targets import Targets
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock

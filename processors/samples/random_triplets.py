@@ -11,9 +11,9 @@ from kinstream.processors.base.builder import MAX_BLOCK_BYTES, Made, Origin, Sta
 from kinstream.processors.base.draws import sample_draws
 from kinstream.processors.base.validation import one_of, whole
 from kinstream.processors.samples.counters import Fates
-from kinstream.processors.samples.labelled import SampleSpace, labels_of, row_bytes
 from kinstream.processors.samples.reservoir import Reservoir
 from kinstream.processors.samples.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
+from kinstream.processors.samples.sample_layout import SampleSpace, labels_of, row_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock

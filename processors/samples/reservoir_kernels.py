@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Kinds of picks: an earlier sample of any class, of the sample's own class, of any other class; or the anchor of a
 #: triplet from a class drawn uniformly, and another sample of that class. After an anchor, `OTHERS` excludes the

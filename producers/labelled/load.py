@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kinstream.producers.labelled.batch import Batch, Layout, Source
 from kinstream.producers.labelled.hold_out import Part
-from kinstream.producers.labelled.shuffled import Shuffled
+from kinstream.producers.labelled.shuffle import Shuffled
 from kinstream.producers.loads.blocks import (
     BEGINNING,
     MAX_BLOCK_BYTES,

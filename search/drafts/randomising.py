@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kinstream.gate.lists.list_id import NONCE_BYTES, Keys, Shown, keys_of
-from kinstream.gate.lists.randomised import randomise
+from kinstream.gate.lists.randomisation import randomise
 from kinstream.search.drafts.drafts import rows_of
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.randomised_id import DrawKind

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.compute.compiled import compiled, compiled_sum
+from kinstream.streams.compute.compilation import compiled, compiled_sum
 
 Matrix = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.compute.whole_number_map import EMPTY, place_of, size_of
 
 

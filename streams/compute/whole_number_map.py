@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: The value of the second array at an empty place.
 EMPTY: Final = -1

@@ -2,7 +2,7 @@
 
 A service that randomises the list of one model swaps pairs of places, each with probability 1/2. Builders need to know
 the pairs, and whether a list came back as it was shown, and need no key for that. Which of the pairs were swapped, and
-the model, are encrypted: `kinstream.gate.lists.randomised` reads them. Form of an id: `ki2.` and, in
+the model, are encrypted: `kinstream.gate.lists.randomisation` reads them. Form of an id: `ki2.` and, in
 base64url, time and nonce, kind, place, number of items, a hash of each item, the encrypted body, the tag.
 """
 

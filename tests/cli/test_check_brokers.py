@@ -18,7 +18,7 @@ from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.kafka import broker_errors
 from kinstream.streams.kafka.broker_errors import coordinated
 from kinstream.streams.kafka.cluster import Cluster
-from kinstream.streams.kafka.embedded import EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import EmbeddedBroker
 from kinstream.streams.operations.checkpoints import agents
 from kinstream.streams.settings import KafkaSettings, Settings
 from tests.golden.write_agents import CHECKPOINTS, config

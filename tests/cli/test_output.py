@@ -22,7 +22,7 @@ from kinstream.cli.demo.summary import _print
 from kinstream.cli.main import cli
 from kinstream.cli.views.tables import echo_table
 from kinstream.streams.errors import BrokerUnavailable
-from kinstream.streams.kafka.embedded import EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import EmbeddedBroker
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import CATALOGUE
 from tests.kafka.broker import reserve_port

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
-from kinstream.evaluation.measures.held_out import knn_error
+from kinstream.evaluation.measures.held_out_rows import knn_error
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.producers.simulated.load import simulated_load
 from kinstream.producers.simulated.settings import START_MS, Simulation

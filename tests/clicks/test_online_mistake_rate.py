@@ -18,7 +18,7 @@ from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Click, ConstraintBlock, Counts, Outcome
 from tests.clicks.lists_oracle import DIMENSION, catalogue, item_block, lists, opml, triplets_of
 from tests.clicks.stream import CONSTRAINTS, builder_stream, constraint_blocks, learner_stream
-from tests.learners.published import OPML
+from tests.learners.published_unit import OPML
 from tests.processors.bounds import set_bounds
 from tests.processors.click_samples import NOW, block_of
 

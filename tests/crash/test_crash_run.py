@@ -227,7 +227,7 @@ def _compare_with_replay(broker: KafkaBroker, folder: Path, rough: System, found
     with running(System(folder, broker.bootstrap, f"{rough.prefix}again", PARTITIONS, SETTINGS)) as again:
         again.run("topics", "create")
         arguments = [str(again.file), str(again.root), rough.prefix, again.prefix]
-        command = [sys.executable, "-m", "tests.crash.replayed", *arguments]
+        command = [sys.executable, "-m", "tests.crash.replays", *arguments]
         subprocess.run(command, check=True, timeout=SECONDS)
         outcomes = chains(read_topic(broker.bootstrap, again.topic("outcomes")))
         assert {key: digest(taken, True) for key, taken in outcomes.taken.items()} == found.outcomes

@@ -27,8 +27,8 @@ from tests.deploy.charts import (
     rendered,
     settings_file,
 )
-from tests.deploy.mounted import STORE, Mount, Volume
 from tests.deploy.test_chart import read_settings
+from tests.deploy.volumes import STORE, Mount, Volume
 
 #: The first test may have to build Helm.
 pytestmark = pytest.mark.timeout(1200)

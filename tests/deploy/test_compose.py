@@ -23,7 +23,7 @@ from kinstream.streams.settings import KafkaSettings, Settings, load
 from tests.deploy.composed_agents import Agents
 from tests.deploy.composed_kafka import ComposedKafka
 from tests.deploy.go_tools import COMPOSE, ROOT, tool
-from tests.deploy.mounted import STORE, Mount, Volume
+from tests.deploy.volumes import STORE, Mount, Volume
 
 #: The first test may have to build the loader.
 pytestmark = pytest.mark.timeout(900)

@@ -34,8 +34,8 @@ from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.docs.settings_reference import written
 from tests.monitoring.test_promtool import full_page
-from tests.search.agents import full_page as search_page
-from tests.search.gateways import full_page as gateway_page
+from tests.search.index_service import full_page as search_page
+from tests.search.store_service import full_page as gateway_page
 
 DOCS = ROOT / "docs"
 #: What a table says where there is no default.

@@ -18,7 +18,7 @@ from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click
 from tests.docs.pages import ROOT, blocks
 from tests.gate.gates import KEYS
-from tests.search.gateways import Gateway, Memory, bilinear, section, served
+from tests.search.store_service import Gateway, Memory, bilinear, section, served
 
 PAGE = ROOT / "docs" / "gate.md"
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)

@@ -17,7 +17,7 @@ from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, ModelVersion, Table
 from tests.gate.gates import KEYS, SECRET
 from tests.replay.system import MemoryCluster, System
-from tests.search.gateways import bilinear
+from tests.search.store_service import bilinear
 from tests.support.memory_log import MemoryLog
 
 SPACE: Final = "docs"

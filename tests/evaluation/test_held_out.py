@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.evaluation.measures.held_out import HeldOutErrors, grade, knn_error
+from kinstream.evaluation.measures.held_out_rows import HeldOutErrors, grade, knn_error
 from kinstream.learners import registry
 from kinstream.producers.labelled.batch import Batch
 from kinstream.streams.errors import SettingsError

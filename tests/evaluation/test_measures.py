@@ -19,7 +19,7 @@ from sklearn.metrics import (
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from kinstream.evaluation.measures.held_out import knn_error
+from kinstream.evaluation.measures.held_out_rows import knn_error
 from kinstream.evaluation.measures.quality import (
     ROC_POINTS,
     Retrieval,

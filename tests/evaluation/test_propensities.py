@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from kinstream.cli.main import cli
 from kinstream.evaluation.propensities.lists import compared
 from kinstream.evaluation.propensities.places import Compared, estimated
-from kinstream.gate.lists.randomised import randomise
+from kinstream.gate.lists.randomisation import randomise
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.randomised_id import DrawKind

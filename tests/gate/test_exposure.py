@@ -16,7 +16,7 @@ from kinstream.gate.exposure.counts import Exposed, Exposure
 from kinstream.gate.exposure.items import ItemCounts
 from kinstream.gate.exposure.lists import ListKind, Served, served
 from kinstream.gate.lists.list_id import Keys
-from kinstream.gate.lists.randomised import randomise
+from kinstream.gate.lists.randomisation import randomise
 from kinstream.gate.values import Options
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED

@@ -11,7 +11,7 @@ import pytest
 
 from kinstream.gate.agent import gate_spec
 from kinstream.gate.core import SpaceGate
-from kinstream.gate.lists import randomised
+from kinstream.gate.lists import randomisation
 from kinstream.gate.lists.list_id import Keys, keys_of, read
 from kinstream.gate.values import Fate
 from kinstream.search.drafts.drafts import drafts_of
@@ -75,8 +75,8 @@ def test_ids_are_made_with_one_key_and_read_with_the_one_that_retires_as_well() 
         swapped = randomising_of(settings, "other")
         assert swapped is not None
         list_id = swapped.shown(UNADAPTED, LEFT, 3).list_id
-        assert (randomised.read(Keys(OLD), "other", list_id) is None) == (signs != OLD)
-        assert randomised.read(keys_of(BOTH), "other", list_id) is not None
+        assert (randomisation.read(Keys(OLD), "other", list_id) is None) == (signs != OLD)
+        assert randomisation.read(keys_of(BOTH), "other", list_id) is not None
         # Which queries are drafted is for the key that signs to say.
         assert keys_of(settings).seed == Keys(signs).seed
     assert read(keys_of(AFTER), "docs", drafted(1, keys=Keys(OLD))) is None

@@ -22,7 +22,7 @@ from kinstream.gate.lists.list_id import (
     read,
     show,
 )
-from kinstream.gate.lists.randomised import randomise
+from kinstream.gate.lists.randomisation import randomise
 from kinstream.streams.records import randomised_id
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.randomised_id import DrawKind, as_text, bytes_of

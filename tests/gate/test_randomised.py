@@ -12,7 +12,7 @@ from scipy import stats
 
 from kinstream.gate.lists import list_id as drafted
 from kinstream.gate.lists.list_id import Keys, Shown
-from kinstream.gate.lists.randomised import Randomised, list_id_of, randomise, read
+from kinstream.gate.lists.randomisation import Randomised, list_id_of, randomise, read
 from kinstream.search.drafts.randomising import Randomising
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.randomised_id import PREFIX, DrawKind, Drawn, mark_of, parts_of

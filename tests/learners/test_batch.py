@@ -17,7 +17,7 @@ from kinstream.learners.baselines import metric_learn
 from kinstream.learners.baselines.batch import fit_itml, fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
 from kinstream.learners.baselines.sampling import random_pairs, squared_percentiles
 from kinstream.streams.errors import SettingsError
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 Matrix = NDArray[np.float64]
 

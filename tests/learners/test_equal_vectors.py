@@ -14,7 +14,7 @@ from kinstream.learners.kernels.equal_vectors import first_equal
 
 DEGENERATE = """
 import numpy as np
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 draw = np.random.default_rng(3)
 for d in (5, 17, 33, 100):

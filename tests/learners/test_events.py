@@ -18,7 +18,7 @@ from kinstream.learners.warm_up import warm_up
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from tests.learners.multi import tables
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def lists(seed: int, d: int, count: int, items: int = 10, likeness: float = 0.1) -> ConstraintBlock:

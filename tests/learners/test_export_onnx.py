@@ -25,7 +25,7 @@ from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 VERSION = ModelVersion("a", "mine", "opml/1", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 ROOT = Path(__file__).parents[2]

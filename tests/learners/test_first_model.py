@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinstream.learners.registry import has, names
 from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.testing.learners import digest
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: Settings under which a learner begins otherwise than by default.
 OTHERS: Final[dict[str, list[dict[str, Any]]]] = {

@@ -23,7 +23,7 @@ from kinstream.streams.settings import load
 from kinstream.testing.blocks import rows_of, singles
 from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
-from tests.learners.published import Fusion, create
+from tests.learners.published_unit import Fusion, create
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])

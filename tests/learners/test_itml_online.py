@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks
-from tests.learners.published import LEGO, ITMLOnline
+from tests.learners.published_unit import LEGO, ITMLOnline
 
 KERNELS = ("sequential", "blocked")
 

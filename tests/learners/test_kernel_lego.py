@@ -16,7 +16,7 @@ from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
-from tests.learners.published import LEGO, KernelLEGO
+from tests.learners.published_unit import LEGO, KernelLEGO
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,7 +15,7 @@ from kinstream.learners.kernels.one_modality import opml, opml_blocks
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.testing.blocks import block, triplet_blocks
-from tests.learners.published import OPML
+from tests.learners.published_unit import OPML
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 10.0])

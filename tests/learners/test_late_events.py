@@ -14,7 +14,7 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from kinstream.testing.learner_events import LEARNED, alone, borders
 from tests.learners.multi import tables
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: Constraints of an event; those of 20 do not fit into what kernels measure or keep at once.
 SIZES = (9, 9, 1, 20, 9, 2, 9)

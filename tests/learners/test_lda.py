@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes
-from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import lda
 from kinstream.learners.one_modality import lda as lda_module

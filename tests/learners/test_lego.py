@@ -20,7 +20,7 @@ from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.docs.pages import ROOT
-from tests.learners.published import LEGO
+from tests.learners.published_unit import LEGO
 
 KERNELS = ("sequential", "blocked")
 DIMENSIONS = (1, 2, 3, 17, 64)

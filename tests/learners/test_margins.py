@@ -12,7 +12,7 @@ from kinstream.learners.base.pairs_of_triplets import merged
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 SEVERAL: list[tuple[str, dict[str, Any]]] = [
     ("lomdml", {"eta": 0.05}),

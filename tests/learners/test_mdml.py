@@ -19,7 +19,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of
 from tests.learners.psd import DIMENSIONS, Setup, setups
-from tests.learners.published import MDML
+from tests.learners.published_unit import MDML
 
 
 def state_of(A: NDArray[np.float64], mu: float, pairs: int) -> State:

@@ -22,7 +22,7 @@ from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks
-from tests.learners.published import Fusion, create
+from tests.learners.published_unit import Fusion, create
 
 FEW, MANY = 512, 2048
 #: Constraints that a blocked way takes at once, at least; and fewer, which it takes at once too.

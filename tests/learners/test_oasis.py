@@ -16,7 +16,7 @@ from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.learners.cases.oasis import thinned
-from tests.learners.published import OASIS
+from tests.learners.published_unit import OASIS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

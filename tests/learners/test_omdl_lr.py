@@ -17,7 +17,7 @@ from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ModelVersion
 from kinstream.testing.blocks import prefix_blocks, rows_of, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
-from tests.learners.published import OMDLLR, OMDML
+from tests.learners.published_unit import OMDLLR, OMDML
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=2)
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])

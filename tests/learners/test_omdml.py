@@ -18,7 +18,7 @@ from kinstream.streams.records.values import Kind, Table
 from kinstream.testing.blocks import prefix_blocks, singles
 from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
-from tests.learners.published import OMDML
+from tests.learners.published_unit import OMDML
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

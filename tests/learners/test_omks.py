@@ -20,7 +20,7 @@ from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.blocks import prefix_blocks, singles, triplet_blocks
 from tests.learners.multi import features, multi_blocks, tables
-from tests.learners.published import OMKS
+from tests.learners.published_unit import OMKS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])

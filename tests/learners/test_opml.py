@@ -13,7 +13,7 @@ from kinstream.learners.base.learner import State
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, prefix_blocks, singles, triplet_blocks
-from tests.learners.published import COPML, OPML
+from tests.learners.published_unit import COPML, OPML
 from tests.learners.reference import ReferenceOPML
 
 DIMENSIONS = (1, 2, 3, 8, 30)

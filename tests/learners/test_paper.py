@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block
 from tests.docs.pages import ROOT
-from tests.learners.published import COPML, OPML
+from tests.learners.published_unit import COPML, OPML
 
 DATA = Path(os.environ.get("KINSTREAM_DATA", ROOT.parent / "shared" / "data"))
 #: Mean and standard deviation of the error, (OPML, COPML).

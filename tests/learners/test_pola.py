@@ -15,7 +15,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
-from tests.learners.published import POLA
+from tests.learners.published_unit import POLA
 
 
 @settings(max_examples=120, deadline=None)

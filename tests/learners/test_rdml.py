@@ -15,7 +15,7 @@ from kinstream.learners.kernels.one_modality import rdml
 from kinstream.streams.errors import SettingsError
 from kinstream.testing.blocks import pair_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
-from tests.learners.published import RDML
+from tests.learners.published_unit import RDML
 
 
 def border(A: NDArray[np.float64], z: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import scaler
 from kinstream.testing.blocks import block, singles, triplet_blocks
 from kinstream.testing.learners import digest
-from tests.learners.published import OPML
+from tests.learners.published_unit import OPML
 
 
 @pytest.mark.parametrize("name", ["zscore", "minmax"])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
-from tests.learners.published import SOMLDA, SOMLTG
+from tests.learners.published_unit import SOMLDA, SOMLTG
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

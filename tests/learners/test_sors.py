@@ -17,7 +17,7 @@ from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.learners.cases.oasis import thinned
-from tests.learners.published import OASIS, SORS, AdaSORS
+from tests.learners.published_unit import OASIS, SORS, AdaSORS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

@@ -11,7 +11,7 @@ from kinstream.learners.registry import names, offers
 from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: Largest relative difference after 2,000 constraints.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}

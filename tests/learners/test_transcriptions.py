@@ -32,7 +32,7 @@ from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.learners.base.targets import Targets
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import block, rows_of, singles
-from tests.learners import published
+from tests.learners import published_unit
 from tests.learners.reference import ReferenceOPML
 from tests.learners.transcriptions import TRANSCRIPTIONS
 from tests.learners.transcriptions.fusion import Concatenated, Uniform
@@ -221,7 +221,7 @@ def product(setup: Setup, way: str | None, d: int, scale: float | None) -> Learn
         settings["kernel"] = way
     if setup.kind in ("lego", "itml-online"):
         settings |= {"targets": "block"} if setup.feed == "targets" else own_targets(q)
-    return published.create(setup.kind, dtype="float64", **settings)
+    return published_unit.create(setup.kind, dtype="float64", **settings)
 
 
 def own_targets(q: float) -> dict[str, float]:
@@ -516,7 +516,7 @@ def test_fusion_is_one_learner_of_all_or_the_sum_of_one_for_each(d: int, how: st
     names = [table.name for table in whole.tables]
     sizes = {table.name: table.vectors.shape[1] for table in whole.tables}
     fused: Any = Concatenated(sizes, make) if how == "concatenate" else Uniform(sizes, make)
-    learner: Any = published.create("fusion", base=base, how=how, settings=settings)
+    learner: Any = published_unit.create("fusion", base=base, how=how, settings=settings)
     for t, single in enumerate(singles(whole)):
         x, positive, negative = (
             {table.name: table.vectors[row].astype(np.float64) for table in whole.tables}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.learners import published
+from tests.learners import published_unit
 from tests.learners.transcriptions.omdl_lr import OMDLLRLike
 from tests.learners.transcriptions.omks import OMKS, Kernel
 from tests.learners.transcriptions.parts import Report
@@ -65,7 +65,7 @@ def test_omks(kernels: tuple[str, ...], aggressiveness: float, budget: int, drop
         linear(name) if kernel == "linear" else gaussian(name, 0.7) for name in SIZES for kernel in kernels
     ]
     reference = OMKS(made, 0.8, aggressiveness, budget, drop)
-    learner: Any = published.create(
+    learner: Any = published_unit.create(
         "omks",
         kernels=kernels,
         budget=budget,
@@ -92,7 +92,7 @@ def test_omdl_lr_like(margin: float, smoothness: float) -> None:
     rows = triplets(2, 60)
     landmarks = {name: np.array([row[name] for triplet in rows[:4] for row in triplet]) for name in SIZES}
     reference = OMDLLRLike(landmarks, landmarks, 6, 3, 0.9, 0.1, smoothness, 0.5, margin)
-    learner: Any = published.create(
+    learner: Any = published_unit.create(
         "omdl-lr-like",
         rank=6,
         aggressiveness=0.1,

@@ -22,7 +22,7 @@ from kinstream.streams.records.values import Action, Control, Kind, ModelUpdate,
 from kinstream.streams.settings import Settings
 from kinstream.testing.blocks import block as block_of
 from kinstream.testing.blocks import pair_blocks
-from tests.streams.growing import GrowingCluster
+from tests.streams.growing_system import GrowingCluster
 from tests.streams.test_machine import Chain, _no_files, place
 from tests.support.crashes import disturbed
 from tests.support.memory_log import MemoryLog

@@ -19,7 +19,7 @@ from kinstream.streams import extras
 from kinstream.streams.errors import PackageMissing
 from tests.docs.pages import ROOT
 from tests.golden.write_agents import CHECKPOINTS, config
-from tests.packaging.without import without_extras
+from tests.packaging.without_extras import without_extras
 
 if TYPE_CHECKING:
     from kinstream.evaluation.experiment.plan import Plan

@@ -13,7 +13,7 @@ from benchmarks.papers.registry import names
 from benchmarks.papers.shared.comparison import Line, PaperComparison
 from benchmarks.papers.shared.published import Reported
 from benchmarks.papers.view import as_markdown, verdict
-from tests.papers.made_up import fill
+from tests.papers.made_up_sets import fill
 
 
 def run(*arguments: str) -> Result:

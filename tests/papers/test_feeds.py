@@ -13,7 +13,7 @@ from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind
-from tests.papers.made_up import table
+from tests.papers.made_up_sets import table
 
 N = 60
 FEEDS: list[Feed] = [

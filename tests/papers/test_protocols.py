@@ -17,7 +17,7 @@ from benchmarks.papers.shared.feeds import SeedsAndClosure
 from benchmarks.papers.shared.protocol import COMPARISON, Protocol, prepare, run
 from kinstream.evaluation.experiment.plan import Plan
 from kinstream.streams.errors import SettingsError
-from tests.papers.made_up import fill
+from tests.papers.made_up_sets import fill
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kinstream.gate.lists.list_id import Shown
-from kinstream.gate.lists.randomised import randomise, read
+from kinstream.gate.lists.randomisation import randomise, read
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.streams.errors import SettingsError

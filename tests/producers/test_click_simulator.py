@@ -23,7 +23,7 @@ from kinstream.producers.simulated.simulator import ClickSimulator
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, ClickBlock, ItemBlock
-from tests.producers.unpacked import lists_of, plain
+from tests.producers.block_contents import lists_of, plain
 
 ROOT = Path(__file__).parents[2]
 X, y = load_iris(return_X_y=True)

@@ -21,7 +21,7 @@ from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import KinstreamError, SourceError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import Click, ItemClick, Table
-from tests.producers.unpacked import lists_of, plain
+from tests.producers.block_contents import lists_of, plain
 
 T = 1_704_067_200_000
 DAY = 86_400_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from kinstream.evaluation.measures.held_out import grade
+from kinstream.evaluation.measures.held_out_rows import grade
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.producers.labelled.batch import Batch
 from kinstream.producers.labelled.bundled import GENERATED

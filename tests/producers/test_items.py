@@ -16,7 +16,7 @@ from kinstream.producers.items.source import open_items
 from kinstream.producers.loads.item_rows import tombstones
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import SettingsError, SourceError
-from tests.producers.unpacked import items_of
+from tests.producers.block_contents import items_of
 
 CSV = "sku,width,height,colour,brand\na,1,2,red,acme\nb,3,4,blue,\nc,5,6,red,zeta\n"
 

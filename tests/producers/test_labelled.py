@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kinstream.producers.labelled import array_source, shuffled
+from kinstream.producers.labelled import array_source, shuffle
 from kinstream.producers.labelled.array_source import ArraySource, from_arrays
 from kinstream.producers.labelled.batch import Batch
 from kinstream.producers.labelled.hold_out import Part, held_out_rows, is_held_out, streamed_rows
@@ -32,7 +32,7 @@ from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.settings import KafkaSettings
 from kinstream.streams.topics import partition_of
-from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
+from tests.producers.killed_producer import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 
 
@@ -128,7 +128,7 @@ def test_blocks_do_not_depend_on_how_the_source_reads(
 ) -> None:
     expected = numbers_in(list(load_of(**options).blocks()))
     monkeypatch.setattr(array_source, "BATCH_ROWS", batch_rows)
-    monkeypatch.setattr(shuffled, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(shuffle, "BATCH_ROWS", batch_rows)
     assert numbers_in(list(load_of(**options).blocks())) == expected
 
 
@@ -209,7 +209,7 @@ def test_a_shuffle_is_seeded_and_another_one_at_each_turn() -> None:
 
 
 def test_a_shuffle_of_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffled, "MAX_BYTES", 1000)
+    monkeypatch.setattr(shuffle, "MAX_BYTES", 1000)
     with pytest.raises(SourceError, match="holds all rows in memory"):
         load_of(shuffle_seed=1)
 

@@ -34,7 +34,7 @@ from kinstream.streams.errors import SourceError
 from kinstream.streams.records.codec.codec import decode_event
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock, SampleBlock
 from kinstream.streams.topics import partition_of
-from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
+from tests.producers.killed_producer import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 
 #: Between two rows of a text file: what no reader takes for a row.

@@ -14,7 +14,7 @@ from kinstream.producers.items.source import open_items
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.records.values import ClickBlock
-from tests.producers.unpacked import items_of, lists_of
+from tests.producers.block_contents import items_of, lists_of
 
 ITEM = {"item": "campaign,item_id"}
 

@@ -35,7 +35,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_event, encode
 from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock
 from kinstream.streams.topics import partition_of
-from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
+from tests.producers.killed_producer import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 
 ROWS = 47

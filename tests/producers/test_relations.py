@@ -14,7 +14,7 @@ from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
 from kinstream.streams.records.values import Relation
-from tests.producers.unpacked import relations_of
+from tests.producers.block_contents import relations_of
 
 JANUARY = 1_704_067_200_000
 EXPECTED = [

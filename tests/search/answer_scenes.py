@@ -24,7 +24,7 @@ from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.records.values import ItemBlock, Table
 from kinstream.streams.records.withheld import Withheld
 from tests.gate.gates import decision
-from tests.search import agents, gateways
+from tests.search import index_service, store_service
 from tests.support.processes import until
 
 #: Method, path, body (an object, or bytes as they are), headers.
@@ -98,12 +98,12 @@ PROBES: Final = [get("/healthz"), get("/readyz")]
 @contextmanager
 def index(
     spaces: dict[str, Any],
-    before: Callable[[agents.Agent], Any] = lambda _: None,
+    before: Callable[[index_service.Agent], Any] = lambda _: None,
     ready: bool = True,
     **more: Any,
-) -> Iterator[tuple[agents.Agent, str]]:
+) -> Iterator[tuple[index_service.Agent, str]]:
     """Spaces of our own index; `before` appends and announces."""
-    made = agents.Agent(
+    made = index_service.Agent(
         spaces={name: {"learner": "opml", **one} for name, one in spaces.items()}, **LIMITS, **more
     )
     made.announced.caught_up = ready
@@ -112,20 +112,20 @@ def index(
         before(made)
         if ready:
             made.wait(lambda: made.service.ready, "ready")
-        with agents.served(made) as url:
+        with index_service.served(made) as url:
             yield made, url
     finally:
         made.service.stop()
 
 
-def filled(made: agents.Agent) -> None:
-    made.events.append(agents.items("shop", NAMES, X))
+def filled(made: index_service.Agent) -> None:
+    made.events.append(index_service.items("shop", NAMES, X))
 
 
-def learned(made: agents.Agent) -> None:
+def learned(made: index_service.Agent) -> None:
     filled(made)
-    made.events.append(agents.items("a/../b ?", ["only"], X[:1]))
-    made.announced.announce("shop", agents.linear(4, 3), 12)
+    made.events.append(index_service.items("a/../b ?", ["only"], X[:1]))
+    made.announced.announce("shop", index_service.linear(4, 3), 12)
     made.settle()
 
 
@@ -170,7 +170,7 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
         ]  # fmt: skip
     parts = {"x": Q, "text": [row[:2] for row in Q]}
 
-    def modalities(made: agents.Agent) -> None:
+    def modalities(made: index_service.Agent) -> None:
         tables = Table("x", X), Table("text", X[:, :2].copy())
         made.events.append(ItemBlock("shop", tuple(NAMES), tables, 1, ()))
 
@@ -200,10 +200,10 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
         ]  # fmt: skip
     drafted = [post("/search", vectors=Q, k=4), post("/search", vectors=Q, k=4, query_id="q"), get("/spaces")]
 
-    def gated(made: agents.Agent) -> None:
+    def gated(made: index_service.Agent) -> None:
         filled(made)
         for step in (3, 5, 9):
-            made.announced.announce("shop", agents.linear(4, step), step)
+            made.announced.announce("shop", index_service.linear(4, step), step)
         made.announced.decisions.take(decision(1, Version(1, 0, 3), Version(1, 0, 5), space="shop"))
         searchers = [one.searcher for one in made.space().indexes]
         made.wait(
@@ -228,7 +228,7 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
     with index({"shop": {}}, learned_alone, randomise={"shop": {"kind": "swaps", "share": 1.0}}) as (_, url):
         yield "index: randomised lists", url, [*drafted, post("/similar", items=NAMES[:2], k=4)]
 
-    def withheld(made: agents.Agent) -> None:
+    def withheld(made: index_service.Agent) -> None:
         learned_alone(made)
         made.models().subscribe("shop", "opml").choice.note(Withheld(1, 0, 20, 0.031, 1_240))
 
@@ -247,9 +247,9 @@ def by_index() -> Iterator[tuple[str, str, list[Request]]]:
             yield "index: clients", url, clients()
 
 
-def learned_alone(made: agents.Agent) -> None:
+def learned_alone(made: index_service.Agent) -> None:
     filled(made)
-    made.announced.announce("shop", agents.linear(4, 3), 12)
+    made.announced.announce("shop", index_service.linear(4, 3), 12)
     made.settle()
 
 
@@ -264,7 +264,7 @@ def clients() -> list[Request]:
     ]
 
 
-class Filtered(gateways.Memory):
+class Filtered(store_service.Memory):
     """It takes the filter `{"first": n}`, for its first n items."""
 
     def search(self, queries: Any, k: int, where: Any) -> StoreHits:
@@ -277,30 +277,30 @@ class Filtered(gateways.Memory):
 
 @contextmanager
 def stored(
-    before: Callable[[gateways.Gateway], Any] = lambda _: None,
+    before: Callable[[store_service.Gateway], Any] = lambda _: None,
     names: tuple[str, ...] = ("docs",),
     store: Any = None,
     ready: bool = True,
     **more: Any,
-) -> Iterator[tuple[gateways.Gateway, Any, str]]:
+) -> Iterator[tuple[store_service.Gateway, Any, str]]:
     """Spaces of a store."""
     memory = store or Filtered(NAMES, X)
-    spaces = {name: gateways.section() for name in names}
-    made = gateways.Gateway(spaces, create=lambda *_: memory, **LIMITS, **more)
+    spaces = {name: store_service.section() for name in names}
+    made = store_service.Gateway(spaces, create=lambda *_: memory, **LIMITS, **more)
     made.announced.caught_up = ready
     made.service.start()
     try:
         if ready:
             made.wait(lambda: made.service.ready, "ready")
         before(made)
-        with gateways.served(made) as url:
+        with store_service.served(made) as url:
             yield made, memory, url
     finally:
         made.service.stop()
 
 
-def mapped(made: gateways.Gateway) -> None:
-    made.announced.announce("docs", gateways.bilinear(4, 3), 12)
+def mapped(made: store_service.Gateway) -> None:
+    made.announced.announce("docs", store_service.bilinear(4, 3), 12)
     made.settle()
 
 
@@ -343,7 +343,11 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
     few = Filtered(NAMES[:2], X[:2])
     with stored(store=few) as (_, _, url):
         yield "store: fewer items than asked", url, [post("/search", vectors=Q, k=3)]
-    with stored(lambda made: made.announced.announce("docs", gateways.bilinear(3, 1), 3)) as (made, _, url):
+    with stored(lambda made: made.announced.announce("docs", store_service.bilinear(3, 1), 3)) as (
+        made,
+        _,
+        url,
+    ):
         made.wait(lambda: made.announced.handled and made.service.spaces["docs"].behind, "it is known")
         yield "store: a model of another dimension", url, [post("/search", vectors=Q, k=3), get("/spaces")]
     with stored(ready=False) as (made, _, url):
@@ -362,9 +366,9 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
         get("/spaces"),
     ]
 
-    def gated(made: gateways.Gateway) -> None:
+    def gated(made: store_service.Gateway) -> None:
         for step in (3, 5, 9):
-            made.announced.announce("docs", gateways.bilinear(4, step), step)
+            made.announced.announce("docs", store_service.bilinear(4, step), step)
         made.announced.decisions.take(decision(1, Version(1, 0, 3), Version(1, 0, 5), space="docs"))
         made.settle()
         space = made.space()
@@ -388,10 +392,12 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
     with stored(mapped, randomise={"docs": {"kind": "swaps", "share": 1.0}}) as (_, _, url):
         yield "store: randomised lists", url, drafted
 
-    def withheld(made: gateways.Gateway) -> None:
+    def withheld(made: store_service.Gateway) -> None:
         mapped(made)
         assert made.service.models is not None
-        made.service.models.subscribe("docs", gateways.LEARNER).choice.note(Withheld(1, 0, 20, 0.031, 1_240))
+        made.service.models.subscribe("docs", store_service.LEARNER).choice.note(
+            Withheld(1, 0, 20, 0.031, 1_240)
+        )
 
     with stored(withheld) as (_, _, url):
         yield "store: a newer model is withheld", url, [
@@ -408,7 +414,7 @@ def by_store() -> Iterator[tuple[str, str, list[Request]]]:
             yield "store: clients", url, clients()
 
 
-def _newest_of(made: agents.Agent | gateways.Gateway) -> Version | None:
+def _newest_of(made: index_service.Agent | store_service.Gateway) -> Version | None:
     """The model that ids of drafted lists name as newer than the challenger."""
     found = made.space().decided()
     return None if found is None else found[0].newest

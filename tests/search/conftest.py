@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.world import World
+from tests.search.learned_world import World
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.operations.models import checkpointed
 from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.values import ModelVersion
-from tests.search.world import World
+from tests.search.learned_world import World
 
 SECONDS = 60.0
 QUICK = Limits(wait_seconds=0.01, slow_seconds=0.2, at_once=2, hanging=16)

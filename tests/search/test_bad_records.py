@@ -16,7 +16,7 @@ from kinstream.search.updates.replica import At, MapReplica
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, ModelUpdate
-from tests.search.agents import SHOP, TOPIC, Agent, control, items, linear, running
+from tests.search.index_service import SHOP, TOPIC, Agent, control, items, linear, running
 from tests.support.pipeline import settings
 
 UPDATE = ModelUpdate(

@@ -23,11 +23,11 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.json_lines import JsonFormatter
 from kinstream.streams.settings import ServeSettings
 from tests.docs.pages import ROOT
-from tests.search.agents import SHOP, items
-from tests.search.agents import running as agent_running
-from tests.search.agents import served as agent_served
 from tests.search.fakes import Clock
-from tests.search.gateways import Memory, running, section, served
+from tests.search.index_service import SHOP, items
+from tests.search.index_service import running as agent_running
+from tests.search.index_service import served as agent_served
+from tests.search.store_service import Memory, running, section, served
 
 FIRST, SECOND = "a-token-of-the-web-shop", "0123456789abcdef"
 X = np.eye(3, dtype=np.float32)

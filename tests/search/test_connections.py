@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.search.agents import Agent, items, running, served
+from tests.search.index_service import Agent, items, running, served
 from tests.support import processes
 
 SECONDS = 60.0

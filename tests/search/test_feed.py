@@ -20,7 +20,7 @@ from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Action, ModelVersion
 from tests.search.fakes import Clock
-from tests.search.world import World
+from tests.search.learned_world import World
 
 X = np.random.default_rng(1).normal(size=(20, 4))
 Y = np.random.default_rng(2).normal(size=(20, 4))

@@ -24,11 +24,11 @@ from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import NotYet
 from kinstream.search.models.topic import PROBE_SECONDS, TopicSource
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.kafka.embedded import EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import EmbeddedBroker
 from kinstream.streams.settings import LearnerSettings, Settings
 from tests.docs.pages import ROOT, blocks
 from tests.search.fakes import Clock
-from tests.search.world import MODELS, World
+from tests.search.learned_world import MODELS, World
 from tests.support.pipeline import settings
 
 X = np.random.default_rng(1).normal(size=(20, 4))

@@ -11,7 +11,7 @@ from kinstream.search.models.follower import ModelFollower
 from kinstream.search.models.model import name_of
 from kinstream.search.models.staleness import Failure
 from tests.kafka.broker import KafkaBroker
-from tests.search.world import MODELS, World
+from tests.search.learned_world import MODELS, World
 
 X = np.random.default_rng(1).normal(size=(20, 4))
 SECONDS = 120.0

@@ -33,7 +33,7 @@ from kinstream.streams.records.values import ModelVersion
 from tests.gate.gates import KEYS, back, drafted
 from tests.gate.gates import decision as decision_of
 from tests.search.fakes import Clock
-from tests.search.world import World
+from tests.search.learned_world import World
 
 decision = partial(decision_of, space="a")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.search.agents import Agent, Truth, items, linear, running, served
+from tests.search.index_service import Agent, Truth, items, linear, running, served
 
 X = np.random.default_rng(4).normal(size=(30, 4)).astype(np.float32)
 NAMES = [f"item/{n} ä?#" for n in range(30)]

@@ -18,7 +18,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings
 from tests.gate.gates import KEYS, SECRET, decision, draft_of
-from tests.search.agents import SHOP, Agent, items, linear, served
+from tests.search.index_service import SHOP, Agent, items, linear, served
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item-{n:02}" for n in range(60)]

@@ -13,7 +13,7 @@ from kinstream.search.models.model import Model
 from kinstream.search.models.staleness import Failure
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.streams.records.values import ModelVersion
-from tests.search.agents import SHOP, Agent, items, linear, running
+from tests.search.index_service import SHOP, Agent, items, linear, running
 
 MODEL = {"space": "shop", "learner": "opml"}
 

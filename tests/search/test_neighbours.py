@@ -14,10 +14,10 @@ import pytest
 
 from kinstream.search.service import neighbours
 from kinstream.search.stores.base import StoreHits
-from tests.search.agents import SHOP, items
-from tests.search.agents import running as agent_running
-from tests.search.agents import served as agent_served
-from tests.search.gateways import Memory, running, section, served
+from tests.search.index_service import SHOP, items
+from tests.search.index_service import running as agent_running
+from tests.search.index_service import served as agent_served
+from tests.search.store_service import Memory, running, section, served
 from tests.support.processes import SECONDS, until
 
 X = np.eye(3, dtype=np.float32)

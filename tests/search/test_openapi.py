@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from tests.search.agents import Agent, items, linear, running, served
+from tests.search.index_service import Agent, items, linear, running, served
 
 #: All that fit here; whether data that fits the schema is taken depends, besides, on the catalogue's dimension.
 CHECKS = [

@@ -15,7 +15,7 @@ import pytest
 
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import BadFilter, BadVectors, Hit, Place, Store, StoreAway
-from tests.search.gateways import running, section, served
+from tests.search.store_service import running, section, served
 from tests.support.postgres import Postgres, postgres
 
 pytestmark = pytest.mark.long

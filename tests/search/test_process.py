@@ -27,7 +27,7 @@ from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System, patched
 from tests.kafka.broker import KafkaBroker
-from tests.search.agents import Truth
+from tests.search.index_service import Truth
 from tests.support.alive import alive
 from tests.support.pipeline import samples
 from tests.support.processes import Process, until

@@ -22,7 +22,7 @@ from kinstream.search.stores.base import BadFilter, BadVectors, Place, Store, St
 from kinstream.search.stores.qdrant import connected
 from kinstream.streams.errors import SettingsError
 from kinstream.vectors.sinks.qdrant import QdrantWriter
-from tests.search.gateways import near, running, section, served
+from tests.search.store_service import near, running, section, served
 
 X = np.eye(3, dtype=np.float32)
 PATHS = ("a[", "a..b", "", "a[x]", '"a', ".", "a]", "[]", "a.[0]")

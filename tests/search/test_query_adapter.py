@@ -15,9 +15,9 @@ from kinstream.search.models.model import Name
 from kinstream.search.models.staleness import Failure
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import ModelVersion
-from tests.learners.published import create
-from tests.search.gateways import bilinear
-from tests.search.world import World
+from tests.learners.published_unit import create
+from tests.search.learned_world import World
+from tests.search.store_service import bilinear
 
 VERSION = ModelVersion("docs", "taste", "?", 2, 5, 70, "t", 0, 9, "", "ab" * 32, 1)
 D = 6

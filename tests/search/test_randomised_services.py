@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from kinstream.gate.exposure.lists import ListKind, served
 from kinstream.gate.lists import list_id as drafted
-from kinstream.gate.lists import randomised
+from kinstream.gate.lists import randomisation
 from kinstream.gate.lists.list_id import Keys, mark_of
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
 from tests.gate.gates import KEYS
-from tests.search import agents, gateways
-from tests.search.gateways import Gateway, Memory
+from tests.search import index_service, store_service
+from tests.search.store_service import Gateway, Memory
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item-{n:02}" for n in range(60)]
@@ -34,7 +34,7 @@ def gateway(
 ) -> Iterator[tuple[Gateway, httpx.Client]]:
     store = Memory(NAMES, X)
     made = Gateway(
-        {"docs": gateways.section()},
+        {"docs": store_service.section()},
         create=lambda *_: store,
         gate=gate,
         randomise={"docs": {"kind": kind, "share": share}},
@@ -42,7 +42,7 @@ def gateway(
     made.service.start()
     try:
         made.wait(lambda: made.service.ready, "ready")
-        with gateways.served(made) as url, httpx.Client(base_url=url, timeout=10) as client:
+        with store_service.served(made) as url, httpx.Client(base_url=url, timeout=10) as client:
             yield made, client
     finally:
         made.service.stop()
@@ -71,7 +71,7 @@ def nearest(query: NDArray[Any], learner: Any = None) -> list[str]:
 
 def check(result: dict[str, Any], ranking: list[str], model: Version, space: str = "docs") -> None:
     """A result is the ranking with the pairs exchanged that its id names."""
-    one = randomised.read(KEYS, space, result["list_id"])
+    one = randomisation.read(KEYS, space, result["list_id"])
     assert one is not None and one.model == model
     ids = [hit["id"] for hit in result["neighbours"]]
     assert one.drawn.marks == tuple(mark_of(space, item) for item in ids)
@@ -88,7 +88,7 @@ def test_a_gateway_without_a_gate_randomises_lists_of_the_newest_model(kind: str
         assert "gate" not in found and "candidate" not in found
         for query, result in zip(Q, found["results"], strict=True):
             check(result, exact(query), UNADAPTED)
-        learner = gateways.bilinear(5, 7)
+        learner = store_service.bilinear(5, 7)
         made.announced.announce("docs", learner, 7)
         made.settle()
         found = ask(client)
@@ -104,7 +104,7 @@ def test_a_gateway_without_a_gate_randomises_lists_of_the_newest_model(kind: str
 def test_a_gateway_with_a_gate_drafts_one_share_and_randomises_another() -> None:
     many = np.random.default_rng(8).normal(size=(200, 5)).astype(np.float32)
     with gateway("fairpairs", 0.3, {"docs": {"share": 0.2}}) as (made, client):
-        made.announced.announce("docs", gateways.bilinear(5, 7), 7)
+        made.announced.announce("docs", store_service.bilinear(5, 7), 7)
         made.wait(lambda: ask(client, query_id="a")["gate"] is not None, "it answers")
         made.wait(lambda: made.announced.handled, "the candidate is read")
         space = made.space("docs")
@@ -129,12 +129,12 @@ def test_a_gateway_with_a_gate_drafts_one_share_and_randomises_another() -> None
 @pytest.mark.parametrize("gate", [None, {"shop": {"share": 0.0}}])
 def test_the_query_agent_randomises_lists_of_the_model_that_serves(gate: dict[str, Any] | None) -> None:
     randomise = {"shop": {"kind": "fairpairs", "share": 1.0}}
-    agent = agents.Agent(gate=gate, randomise=randomise, **agents.SHOP)
-    agent.events.append(agents.items("shop", NAMES, X))
+    agent = index_service.Agent(gate=gate, randomise=randomise, **index_service.SHOP)
+    agent.events.append(index_service.items("shop", NAMES, X))
     agent.service.start()
     try:
         agent.wait(lambda: agent.service.ready, "ready")
-        with agents.served(agent) as url, httpx.Client(base_url=url, timeout=10) as client:
+        with index_service.served(agent) as url, httpx.Client(base_url=url, timeout=10) as client:
             found = ask(client)
             assert ("gate" in found) is (gate is not None)
             for query, result in zip(Q, found["results"], strict=True):
@@ -144,7 +144,7 @@ def test_the_query_agent_randomises_lists_of_the_model_that_serves(gate: dict[st
             similar = client.post("/similar", json={"items": NAMES[:2], "k": 6}).json()
             assert all(one["list_id"].startswith("ki2.") for one in similar["results"])
             if gate is None:
-                learner = agents.linear(5, 7)
+                learner = index_service.linear(5, 7)
                 agent.announced.announce("shop", learner, 7)
                 agent.wait(lambda: bool(ask(client)["model"]["learned"]), "the model serves")
                 for query, result in zip(Q, ask(client)["results"], strict=True):
@@ -158,7 +158,7 @@ def test_clicks_on_a_randomised_list_become_preferences_and_its_kind_is_known() 
     with gateway("fairpairs", 1.0) as (_, client):
         result = ask(client)["results"][0]
     ids = tuple(hit["id"] for hit in result["neighbours"])
-    one = randomised.read(KEYS, "docs", result["list_id"])
+    one = randomisation.read(KEYS, "docs", result["list_id"])
     assert one is not None
     upper, lower = one.drawn.pairs[0]
     click = Click(

@@ -10,7 +10,7 @@ import numpy as np
 from kinstream.search.spaces.recall import RecallSampler
 from kinstream.search.spaces.searcher import Answer, Searcher
 from kinstream.streams.records.values import Action
-from tests.search.agents import Agent, control, items, linear, running
+from tests.search.index_service import Agent, control, items, linear, running
 from tests.support import processes
 
 until = partial(processes.until, seconds=20.0)

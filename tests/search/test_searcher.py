@@ -22,7 +22,7 @@ from kinstream.search.spaces.read_write_lock import SharedLock
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Action, Table
-from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
+from tests.search.index_service import SHOP, Agent, Truth, control, items, linear, running
 
 
 def ask(agent: Agent, Q: Any, k: int = 5, space: str = "shop") -> dict[str, Any]:

@@ -13,8 +13,8 @@ from kinstream.search.index.mapping import Mapping, middle
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.streams.records.values import ModelVersion
-from tests.learners.published import create
-from tests.search.agents import items, running
+from tests.learners.published_unit import create
+from tests.search.index_service import items, running
 from tests.search.scan import HARD, Rows, a_thousand, beside_a_year, scan, unix_times, utm
 
 INDEXES = ("exact", "faiss-flat", "linear")

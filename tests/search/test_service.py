@@ -17,8 +17,8 @@ from kinstream.search.service.routes import make_app
 from kinstream.search.service.service import Service, _Loaders, threads_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import Settings, load
-from tests.search.agents import Announced, Events, Updates, items, linear, on_a_port
-from tests.search.gateways import Memory, bilinear, section
+from tests.search.index_service import Announced, Events, Updates, items, linear, on_a_port
+from tests.search.store_service import Memory, bilinear, section
 from tests.support.processes import until
 
 X = np.random.default_rng(3).normal(size=(20, 4)).astype(np.float32)

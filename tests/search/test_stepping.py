@@ -14,8 +14,8 @@ from kinstream.search.service.answers import Answering
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Kind, ModelUpdate, Table
-from tests.learners.published import create
-from tests.search.agents import Agent, Truth, items, running
+from tests.learners.published_unit import create
+from tests.search.index_service import Agent, Truth, items, running
 
 D = 5
 

@@ -28,7 +28,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings, load
 from tests.gate.gates import KEYS, SECRET, decision, draft_of, head_of
-from tests.search.gateways import Gateway, Memory, bilinear, section, served
+from tests.search.store_service import Gateway, Memory, bilinear, section, served
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item-{n}" for n in range(60)]

@@ -26,7 +26,7 @@ from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System
 from tests.gate.gates import SECRET
 from tests.kafka.broker import KafkaBroker
-from tests.learners.published import create
+from tests.learners.published_unit import create
 from tests.support.postgres import postgres
 from tests.support.processes import Process, until
 

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from kinstream.search.stores.base import StoreHits
 from kinstream.streams.records.gate import UNADAPTED, Version
 from tests.gate.gates import decision
-from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
+from tests.search.store_service import Gateway, Memory, bilinear, running, section, served
 from tests.search.test_openapi import CHECKS
 
 OPERATIONS = (("/search", "POST"), ("/map", "POST"), ("/spaces", "GET"))

@@ -24,7 +24,7 @@ from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System
 from tests.kafka.broker import KafkaBroker
-from tests.search.gateways import bilinear
+from tests.search.store_service import bilinear
 from tests.support.pipeline import samples
 from tests.support.postgres import postgres
 from tests.support.processes import Process, until

@@ -17,8 +17,8 @@ from kinstream.search.stores.base import StoreAway
 from kinstream.streams.errors import PackageMissing, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
-from tests.learners.published import create as make_learner
-from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
+from tests.learners.published_unit import create as make_learner
+from tests.search.store_service import Gateway, Memory, bilinear, running, section, served
 from tests.support.processes import SECONDS
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)

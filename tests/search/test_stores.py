@@ -19,7 +19,7 @@ from qdrant_client import QdrantClient, models
 
 from kinstream.search.stores import kinds, qdrant
 from kinstream.search.stores.base import Place, Store, StoreAway
-from tests.search.gateways import bilinear, near, running, section, served
+from tests.search.store_service import bilinear, near, running, section, served
 from tests.support.postgres import postgres
 from tests.support.processes import SECONDS, until
 

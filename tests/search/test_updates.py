@@ -18,7 +18,7 @@ from kinstream.search.updates.replica import At, Changed, MapReplica, Remapped
 from kinstream.streams.records.codec.codec import decode_update, encode
 from kinstream.streams.records.values import ModelUpdate
 from kinstream.testing.blocks import pair_blocks
-from tests.learners.published import LEGO
+from tests.learners.published_unit import LEGO
 
 D, M = 7, 6
 Maps = dict[At, NDArray[Any]]

@@ -21,7 +21,7 @@ from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.records.withheld import Withheld
 from kinstream.streams.settings import CheckpointSettings, Settings
-from tests.search import agents, gateways
+from tests.search import index_service, store_service
 
 NOTE = Withheld(1, 0, 9, 0.031, 1_240)
 TEXT = "withheld, 1.0.9: 0.031 worse than the best un-learned metric on 1240 held-out events"
@@ -41,19 +41,19 @@ def withhold(feed: Any, space: str, learner: str, note: Withheld | None) -> None
 
 
 def test_the_gateway_says_it_in_answers_and_when_it_is_ready() -> None:
-    store = gateways.Memory([f"doc-{n}" for n in range(20)], X)
-    gateway = gateways.Gateway({"docs": gateways.section()}, create=lambda *_: store)
+    store = store_service.Memory([f"doc-{n}" for n in range(20)], X)
+    gateway = store_service.Gateway({"docs": store_service.section()}, create=lambda *_: store)
     gateway.service.start()
     try:
         gateway.wait(lambda: gateway.service.ready, "ready")
-        gateway.announced.announce("docs", gateways.bilinear(4, 3), 5)
+        gateway.announced.announce("docs", store_service.bilinear(4, 3), 5)
         gateway.settle()
-        with gateways.served(gateway) as url:
+        with store_service.served(gateway) as url:
             asked = {"space": "docs", "vectors": X[0].tolist(), "k": 3}
             answers = [("/search", asked), ("/map", {"space": "docs", "vectors": X[0].tolist()})]
             assert not any("withheld" in ask(url + path, body) for path, body in answers)
             assert "notes" not in ask(url + "/readyz")
-            withhold(gateway.service.models, "docs", gateways.LEARNER, NOTE)
+            withhold(gateway.service.models, "docs", store_service.LEARNER, NOTE)
             for path, body in answers:
                 found = ask(url + path, body)
                 assert found["withheld"] == NOTE._asdict() and found["model"]["step"] == 5
@@ -62,7 +62,7 @@ def test_the_gateway_says_it_in_answers_and_when_it_is_ready() -> None:
             (text,) = ready["notes"]
             assert ready["status"] == "ok" and text.endswith(TEXT)
             # It is announced after all.
-            gateway.announced.announce("docs", gateways.bilinear(4, 4), 9)
+            gateway.announced.announce("docs", store_service.bilinear(4, 4), 9)
             gateway.settle()
             assert "withheld" not in ask(url + "/search", asked) and "notes" not in ask(url + "/readyz")
     finally:
@@ -71,11 +71,11 @@ def test_the_gateway_says_it_in_answers_and_when_it_is_ready() -> None:
 
 
 def test_the_query_agent_says_it_in_answers_and_when_it_is_ready() -> None:
-    with agents.running(**agents.SHOP) as agent:
-        agent.events.append(agents.items("shop", ["a", "b"], np.eye(2)))
-        agent.announced.announce("shop", agents.linear(2, 1), 5)
+    with index_service.running(**index_service.SHOP) as agent:
+        agent.events.append(index_service.items("shop", ["a", "b"], np.eye(2)))
+        agent.announced.announce("shop", index_service.linear(2, 1), 5)
         agent.settle()
-        with agents.served(agent) as url:
+        with index_service.served(agent) as url:
             asked = {"space": "shop", "vectors": [1.0, 0.0], "k": 1}
             assert "withheld" not in ask(url + "/search", asked)
             withhold(agent.service.models, "shop", "opml", NOTE)
@@ -152,19 +152,19 @@ def test_a_service_that_starts_deletes_no_copy_before_it_knows_all_decisions(tmp
             kept.append(set(needed))
 
     settings = Settings(checkpoints=CheckpointSettings(url=str(tmp_path)))
-    store = gateways.Memory(["a"], X[:1])
-    gateway = gateways.Gateway({"docs": gateways.section()}, create=lambda *_: store)
+    store = store_service.Memory(["a"], X[:1])
+    gateway = store_service.Gateway({"docs": store_service.section()}, create=lambda *_: store)
     feed = gateway.service.models
     assert feed is not None
     held = Held(
-        feed.subscribe("docs", gateways.LEARNER),
+        feed.subscribe("docs", store_service.LEARNER),
         gateway.announced,
         lambda known, name: None,
-        Copies(settings, "docs", gateways.LEARNER),
+        Copies(settings, "docs", store_service.LEARNER),
         feed._changed,
         lambda: 1_000.0,
     )
-    gateway.announced.announce("docs", gateways.bilinear(4, 3), 5)
+    gateway.announced.announce("docs", store_service.bilinear(4, 3), 5)
     while held.subscription.serving.name != Name(1, 0, 5):
         feed.step()
     held.advance(None, UNADAPTED, complete=False)

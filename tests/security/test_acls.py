@@ -20,7 +20,7 @@ from kinstream.streams.kafka.rights.acls import ROLES, Grant, as_json, commands,
 from kinstream.streams.settings import KafkaSettings, load
 from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import ROOT, blocks, rows
-from tests.kafka.secured import SecuredBroker
+from tests.kafka.secured_broker import SecuredBroker
 from tests.security.users import acting_as, by_password, read_line, until
 
 PAGE = ROOT / "docs" / "security.md"

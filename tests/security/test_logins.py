@@ -14,7 +14,7 @@ from kinstream.streams.kafka.client_errors import explained
 from kinstream.streams.kafka.clients import confluent, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
-from tests.kafka.secured import SecuredBroker
+from tests.kafka.secured_broker import SecuredBroker
 from tests.security.consumers import aiokafka_fails, both_are_let_in
 from tests.security.users import acting_as, by_certificate, by_password, recipe
 

@@ -27,7 +27,7 @@ from kinstream.streams.kafka.rights.access import lacking
 from kinstream.streams.kafka.rights.acls import ROLES, Grant
 from kinstream.streams.settings import KafkaSettings, load
 from tests.faults.processes import AGENTS, System
-from tests.kafka.secured import SecuredBroker
+from tests.kafka.secured_broker import SecuredBroker
 from tests.security.users import (
     acting_as,
     as_admin,

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.kafka.rights.acls import Grant
-from tests.kafka.secured import ADMIN, SecuredBroker
+from tests.kafka.secured_broker import ADMIN, SecuredBroker
 from tests.support import processes
 
 #: Variables that would speak for another cluster or another user.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kinstream.streams.records.codec.codec import decode_event
-from tests.producers.unpacked import lists_of
+from tests.producers.block_contents import lists_of
 from tests.sources.shop import SEARCH, machine, message, search
 
 

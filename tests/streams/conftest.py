@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.streams.growing import SMALL, GrowingSystem, in_memory, small
+from tests.streams.growing_system import SMALL, GrowingSystem, in_memory, small
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from kinstream.streams.agents.generations.birth import (
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.checkpoints.names import seal
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
-from tests.streams.growing import GrowingSystem
+from tests.streams.growing_system import GrowingSystem
 
 SETTINGS = {"kind": "opml", "gamma": 0.1, "guard": {"name": "clip", "bounds": (0, 1)}}
 

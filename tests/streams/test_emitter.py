@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.streams.errors import DeliveryError
 from kinstream.streams.kafka.clients import confluent_producer
-from kinstream.streams.kafka.embedded import EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import EmbeddedBroker
 from kinstream.streams.kafka.emitter import Emitter
 from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.settings import KafkaSettings, Settings, load

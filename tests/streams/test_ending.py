@@ -27,7 +27,7 @@ from kinstream.streams.records.message import Message
 from kinstream.streams.topics import partition_of
 from kinstream.streams.worker import partition_task
 from kinstream.streams.worker.partition_task import Owned
-from tests.streams.growing import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
+from tests.streams.growing_system import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
 
 PARTITIONS = (0, 1)
 

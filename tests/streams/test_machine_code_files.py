@@ -13,10 +13,10 @@ from typing import Any
 import numba
 import pytest
 
-from kinstream.streams.compute import compiled
+from kinstream.streams.compute import compilation
 
 KERNEL = """
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 @compiled
 def twice(x):
@@ -27,7 +27,7 @@ _NUMBERS = count()
 
 @pytest.fixture(autouse=True)
 def nothing_told() -> None:
-    compiled._tell_not_kept.cache_clear()
+    compilation._tell_not_kept.cache_clear()
 
 
 def kernel(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -39,7 +39,7 @@ def kernel(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     # Each process has names of its own for what it writes.
-    monkeypatch.setattr(compiled, "_PROCESS", f"process{next(_NUMBERS)}")
+    monkeypatch.setattr(compilation, "_PROCESS", f"process{next(_NUMBERS)}")
     found.loader.exec_module(module)
     return module.twice
 

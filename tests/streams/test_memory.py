@@ -21,7 +21,7 @@ from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.compute import memory
 from kinstream.streams.errors import CheckpointError, MemoryShort
 from kinstream.streams.records.message import Message
-from tests.streams.growing import EVENTS, SMALL, GrowingSystem, Worker, comparable, in_memory, load
+from tests.streams.growing_system import EVENTS, SMALL, GrowingSystem, Worker, comparable, in_memory, load
 from tests.streams.test_ending import Host, emit, owned_at, spec_of, started
 from tests.support.pipeline import samples
 

@@ -12,7 +12,7 @@ from kinstream.streams.agents.generations.numbers import make_newest, newest_gen
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
 from kinstream.streams.settings import CheckpointSettings
-from tests.streams.growing import GrowingCluster
+from tests.streams.growing_system import GrowingCluster
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import settings
 

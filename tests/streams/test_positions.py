@@ -23,7 +23,7 @@ from kinstream.streams.topics import partition_of
 from kinstream.streams.worker.partition_task import Owned
 from kinstream.streams.worker.partitions import Partitions
 from kinstream.streams.worker.port import TP, Reading
-from tests.streams.growing import EVENTS, GrowingSystem
+from tests.streams.growing_system import EVENTS, GrowingSystem
 from tests.streams.test_birth import birth
 from tests.streams.test_ending import Host, started
 from tests.support.memory_log import MemoryLog

@@ -11,7 +11,7 @@ from kinstream.processors.closure import item_log, seed_log
 from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import Action, Control, Declaration, Outcome
 from kinstream.streams.topics import partition_of
-from tests.streams.growing import OUTCOMES, GrowingSystem, Worker, comparable, in_memory
+from tests.streams.growing_system import OUTCOMES, GrowingSystem, Worker, comparable, in_memory
 from tests.support import join_events
 from tests.support.pipeline import samples
 

@@ -19,7 +19,7 @@ from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.topics import partition_of
-from tests.streams.growing import (
+from tests.streams.growing_system import (
     AGENTS,
     CONSTRAINTS,
     DEAD,

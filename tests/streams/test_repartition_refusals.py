@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.errors import CheckpointError, KinstreamError, SettingsError
-from tests.streams.growing import (
+from tests.streams.growing_system import (
     AGENTS,
     CONSTRAINTS,
     EVENTS,

@@ -11,8 +11,8 @@ from kinstream.search.service.routes import make_app
 from kinstream.streams.traces.context import model_context
 from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.traces.spans import Span
-from tests.search.agents import on_a_port
-from tests.search.gateways import LEARNER, Memory, bilinear, running, section
+from tests.search.index_service import on_a_port
+from tests.search.store_service import LEARNER, Memory, bilinear, running, section
 from tests.support.processes import until
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -19,7 +19,7 @@ from kinstream.cli.local.ending import end, fresh_folder, tell_failure
 from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.system import LocalSystem, stop_on_signals
 from kinstream.search.queries.adapter import QueryAdapter
-from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
+from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import load
 
 FOLDER: Final = Path(".kinstream/demo-search")

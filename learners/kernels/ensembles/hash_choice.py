@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.ensembles.distinct import hashes
-from kinstream.streams.compute.compiled import compiled
+from kinstream.learners.kernels.ensembles.vector_hashes import hashes
+from kinstream.streams.compute.compilation import compiled
 
 Words = NDArray[np.uint32]
 _NEGATIVE_ZERO: Final = np.uint32(1 << 31)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Entries of a row are a multiple of it.
 LANES: Final = 32

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: A scattered entry costs as much as this many in a row: with fewer than d / SCATTER non-zeros v is treated as sparse.
 SCATTER: Final = 8

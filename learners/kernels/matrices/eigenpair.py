@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.matrices.psd_matrix import add, combine, deflate, product
 from kinstream.learners.kernels.shared import Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Vector = NDArray[np.float64]
 #: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only the used part is ever touched; then

@@ -7,7 +7,7 @@ import numpy as np
 # Imported for its effect: `one_blas_thread` then finds the library of compiled products.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.shared import Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 
 @compiled

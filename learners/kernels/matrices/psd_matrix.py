@@ -12,7 +12,7 @@ import numpy as np
 
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Size in bytes that exceeds a core's own cache: from here on only the part above the diagonal is read.
 LARGE: Final = 3_500_000

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.matrices.psd_matrix import combine
 from kinstream.learners.kernels.shared import Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Vector = NDArray[np.float64]
 Index = NDArray[np.int64]

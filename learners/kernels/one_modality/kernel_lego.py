@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.one_modality.lego import EXACT, judge, step_size, verdict
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled, compiled_map
+from kinstream.streams.compute.compilation import compiled, compiled_map
 
 LINEAR: Final = 0
 RBF: Final = 1

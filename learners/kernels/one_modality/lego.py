@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged, measure
 from kinstream.learners.kernels.shared import CLEAR, NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: How rho is found: LEGO's closed form, or ITML-Online's step with its cap.
 EXACT: Final = 0

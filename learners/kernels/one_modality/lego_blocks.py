@@ -32,7 +32,7 @@ from kinstream.learners.kernels.one_modality import lego
 from kinstream.learners.kernels.one_modality.lego import difference, judge, square, step_size, verdict
 from kinstream.learners.kernels.shared import TINY, Flags, Matrix, Report, largest
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Pairs of one blocked step below a dimension: few if d is small and the scalar work dominates.
 LENGTHS: Final = ((80, 16), (250, 32), (2**62, 64))

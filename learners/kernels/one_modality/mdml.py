@@ -13,7 +13,7 @@ from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.matrices.psd_matrix import against, difference, verdict
 from kinstream.learners.kernels.matrices.rank_one import Space, put, renew, solve, turn, vectors
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Vector = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.matrices.bilinear import SCATTER, direction, filled, total
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: A step of this many roundings of the largest entry certainly changes that entry.
 ROUNDING: Final = 4.0

@@ -24,7 +24,7 @@ from kinstream.learners.kernels.shared import (
     map_two,
     two_differences,
 )
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 RAW: Final = 0
 CLIP: Final = 1

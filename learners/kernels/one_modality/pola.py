@@ -9,7 +9,7 @@ from kinstream.learners.kernels.events import Judged, measure
 from kinstream.learners.kernels.matrices.eigenpair import Work, subtract
 from kinstream.learners.kernels.matrices.psd_matrix import add, difference, square, verdict
 from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 
 @compiled

@@ -16,7 +16,7 @@ from kinstream.learners.kernels.events import Judged, inner, measure
 from kinstream.learners.kernels.matrices.eigenpair import Work, subtract
 from kinstream.learners.kernels.matrices.psd_matrix import add, difference, product, square
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 OUTSIDE: Final = 0.0
 UNKNOWN: Final = -1.0

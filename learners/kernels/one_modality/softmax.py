@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.chains import are_apart, group_of, rename, set_apart
 from kinstream.learners.kernels.shared import slot_of
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Matrix = NDArray[Any]
 Hashes = NDArray[np.uint64]

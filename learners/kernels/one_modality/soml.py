@@ -11,7 +11,7 @@ from kinstream.learners.kernels.events import WIDTH, Judged
 from kinstream.learners.kernels.matrices.bilinear import total
 from kinstream.learners.kernels.one_modality.sors import shrunk
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled, compiled_map
+from kinstream.streams.compute.compilation import compiled, compiled_map
 
 #: Relative and absolute length below which a difference counts as zero.
 _NONE: Final = NO_DIFFERENCE**0.5

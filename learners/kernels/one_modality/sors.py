@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.matrices.bilinear import SCATTER, direction, filled, total
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
-from kinstream.streams.compute.compiled import compiled, compiled_map
+from kinstream.streams.compute.compilation import compiled, compiled_map
 
 #: `rows` (d,): steps that every entry of a row has had. `since` (d, d): the same for entries that a sparse step visited
 #: later. `mixed` (d,): whether there is such an entry.

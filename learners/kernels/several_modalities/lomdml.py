@@ -17,7 +17,7 @@ from kinstream.learners.kernels.several_modalities.modalities import (
     vanishes,
 )
 from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, map_two
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 #: Largest eta |a|^2 that the guard allows: a step then never raises the value that it should lower.
 SAFE: Final = 0.5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import WIDTH, inner, map_many
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix
-from kinstream.streams.compute.compiled import compiled, compiled_map
+from kinstream.streams.compute.compilation import compiled, compiled_map
 
 Whole = NDArray[np.int64]
 Vector = NDArray[np.float64]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.shared import Matrix
-from kinstream.streams.compute.compiled import compiled_map
+from kinstream.streams.compute.compilation import compiled_map
 
 
 @compiled_map

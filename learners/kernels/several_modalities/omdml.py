@@ -17,7 +17,7 @@ from kinstream.learners.kernels.several_modalities.modalities import (
     vanishes,
 )
 from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, largest, map_two
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 
 @compiled

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.several_modalities.modalities import Vector, Whole, charge
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 LINEAR: Final = 0
 RBF: Final = 1

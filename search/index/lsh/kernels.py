@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.search.index.online.lengths import LANES
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 Keys = NDArray[np.uint64]
 Levels = NDArray[np.uint16]

@@ -22,7 +22,7 @@ from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import ItemBlock, SampleBlock, Table
 from kinstream.streams.settings import KafkaSettings
 from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, read, recorded
-from tests.deploy.monitoring.hurried import hurried
+from tests.deploy.monitoring.short_rules import hurried
 
 #: Series of a gate, of a store and of traces. The system of the live test has none of them: the walk of compose.yaml
 #: asks for these.

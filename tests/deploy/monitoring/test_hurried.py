@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.monitoring.hurried import DURATION, hurried, seconds
 from tests.deploy.monitoring.programs import ALERTS, RECORDING, run
+from tests.deploy.monitoring.short_rules import DURATION, hurried, seconds
 
 DIVISOR = 30
 

@@ -1,7 +1,7 @@
 """The shipped rules, routes and dashboards on a running system: the right page, once; and none while all is well.
 
 Real workers on a real Kafka, scraped by a real Prometheus, whose alerts a real Alertmanager delivers to a small server
-here. The rules are the shipped ones with every duration divided by `DIVISOR` (see hurried.py), Alertmanager's with
+here. The rules are the shipped ones with every duration divided by `DIVISOR` (see short_rules.py), Alertmanager's with
 `CALM`; of the configurations, addresses are replaced, and nothing else.
 """
 
@@ -19,9 +19,9 @@ import yaml
 
 from tests.crash.processes import Agent, System, running
 from tests.deploy.monitoring.boards import FILES, filled, label_queries, read
-from tests.deploy.monitoring.hurried import hurried
 from tests.deploy.monitoring.live import Asking, Feed, OnCall, expressions, without_data
 from tests.deploy.monitoring.programs import ALERTS, CONFIG, DEPLOY, RECORDING, Alertmanager, Prometheus
+from tests.deploy.monitoring.short_rules import hurried
 from tests.docs.pages import ROOT, anchors
 from tests.kafka.broker import KafkaBroker, reserve_port
 from tests.support.processes import Process, until

@@ -8,7 +8,7 @@ from typing import Any
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: What follows the input between two fits.
 WATCHING = TARGETS_STATE | {"since", "vectors", "signs"}

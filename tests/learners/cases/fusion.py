@@ -7,7 +7,7 @@ from functools import partial
 from kinstream.testing.blocks import SCALER_STATE
 from kinstream.testing.learners import Case
 from tests.learners.multi import multi_blocks
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: Entries of the metrics that follow the input, and how often each modality was wrong.
 WATCHING = frozenset(f"{i}.{name}" for i in range(3) for name in ("accepted", *SCALER_STATE)) | {

@@ -6,7 +6,7 @@ from functools import partial
 
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def cases() -> list[Case]:

@@ -9,7 +9,7 @@ import numpy as np
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def catalogue_blocks(seed: int, d: int, messages: int = 4, m: int = 40) -> list[ConstraintBlock]:

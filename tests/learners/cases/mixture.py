@@ -8,7 +8,7 @@ from kinstream.learners.mixture.learner import LEARNED, NARROW, UNLEARNED
 from kinstream.testing.blocks import DRIFT_STATE, SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.softmax import FOLLOWS
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 NEIGHBOURS = (
     *("losses", "judged", "again_losses", "again_judged", "tally", "seen", "window", "hashes", "classes"),

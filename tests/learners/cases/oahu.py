@@ -7,7 +7,7 @@ from typing import Any
 
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "embedding": 5}
 #: The mean squared length follows every accepted triplet.

@@ -11,7 +11,7 @@ import numpy as np
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def thinned(blocks: Sequence[ConstraintBlock], density: float) -> list[ConstraintBlock]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from kinstream.testing.learners import Case
 from tests.learners.multi import BUFFER_STATE, SCALERS_STATE, multi_blocks
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def cases() -> list[Case]:

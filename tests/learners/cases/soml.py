@@ -7,7 +7,7 @@ from typing import Any
 
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: Counts of constraints that say which w is meant, and move where nothing is learned.
 _COUNTS = frozenset({"waiting", "rounds"})

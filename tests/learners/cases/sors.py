@@ -7,7 +7,7 @@ from functools import partial
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.oasis import thinned
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 #: The count of constraints, by which thresholds come due that no entry has taken yet.
 _COUNT = frozenset({"steps"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinstream.evaluation.report.answer import ReportAnswer, answer
 from kinstream.evaluation.report.results import Results
-from tests.monitoring.report.made import IRIS, WINE, Errors, made
+from tests.monitoring.report.made_results import IRIS, WINE, Errors, made
 
 
 def told(errors: Errors) -> ReportAnswer:

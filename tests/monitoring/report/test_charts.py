@@ -20,7 +20,7 @@ from kinstream.evaluation.report.charts import Chart
 from kinstream.evaluation.report.page import Picture
 from kinstream.evaluation.report.results import Results
 from kinstream.evaluation.report.style import png, styled, svg
-from tests.monitoring.report.made import WINE, Errors, made
+from tests.monitoring.report.made_results import WINE, Errors, made
 
 LONG = "a name of a learner that is far too long for a chart, " * 2
 #: Many learners, with names that are long, alike, formulas, or without a glyph in the font.

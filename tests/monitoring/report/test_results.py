@@ -6,7 +6,7 @@ import pytest
 
 from kinstream.evaluation.measures.names import measure
 from kinstream.evaluation.report.results import Mark, Results
-from tests.monitoring.report.made import IRIS, WINE, made
+from tests.monitoring.report.made_results import IRIS, WINE, made
 
 ERROR = measure("error")
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from kinstream.evaluation.report.terminal import print_summary
-from tests.monitoring.report.made import IRIS, WINE, Errors, made
+from tests.monitoring.report.made_results import IRIS, WINE, Errors, made
 
 
 def printed(errors: Errors, width: int = 100) -> str:

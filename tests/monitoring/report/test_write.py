@@ -14,7 +14,7 @@ import pytest
 
 from kinstream.evaluation.report import write_report
 from kinstream.streams.errors import SettingsError
-from tests.monitoring.report.made import IRIS, WINE, Errors, made
+from tests.monitoring.report.made_results import IRIS, WINE, Errors, made
 
 EVIL: Final = "\"><script>alert(1)</script><img src=x onerror=alert(2)> & '{{ 7 * 7 }}'"
 VOID: Final = {"meta", "link", "img", "br", "hr", "input"}

@@ -21,8 +21,8 @@ from kinstream.search.stores.base import Hit, Place, Store, StoreAway, StoreHits
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 from tests.gate.gates import SECRET
-from tests.learners.published import create
-from tests.search.agents import Announced, on_a_port
+from tests.learners.published_unit import create
+from tests.search.index_service import Announced, on_a_port
 from tests.support.processes import until
 
 LEARNER = "adapter"

@@ -37,7 +37,7 @@ from kinstream.streams.records.values import (
 )
 from kinstream.streams.settings import Settings
 from tests.gate.gates import SECRET, decision
-from tests.learners.published import create
+from tests.learners.published_unit import create
 from tests.support.processes import until
 
 TOPIC = "kinstream.events"

@@ -1,6 +1,6 @@
 """The shipped rules with all their durations divided: for tests that cannot wait an hour.
 
-    python -m tests.deploy.monitoring.hurried 30 < deploy/helm/kinstream/files/kinstream.alerts.yml
+    python -m tests.deploy.monitoring.short_rules 30 < deploy/helm/kinstream/files/kinstream.alerts.yml
 
 What is divided: `for:`, `interval:`, the windows in brackets, and offsets. Nothing else changes, see test_hurried.py.
 """

@@ -13,20 +13,20 @@ import pytest
 
 import kinstream
 from kinstream.learners.kernels.one_modality import opml_blocks
-from kinstream.streams.compute import compiled
+from kinstream.streams.compute import compilation
 
 ROOT = Path(kinstream.__file__).parent
 PACKAGES = ("learners", "processors", "search", "streams")
 
 SHARED = """
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 @compiled
 def piece(x):
     return x + {number}
 """
 USER = """
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 from kinstream.learners.kernels.shared_piece import piece
 
 @compiled
@@ -66,8 +66,8 @@ def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
 
 
 def test_files_that_are_imported_belong_to_the_stamp() -> None:
-    names = {path.name for path in compiled.sources(Path(opml_blocks.__file__))}
-    assert {"opml_blocks.py", "compiled.py", "equal_vectors.py", "events.py", "shared.py"} <= names
+    names = {path.name for path in compilation.sources(Path(opml_blocks.__file__))}
+    assert {"opml_blocks.py", "compilation.py", "equal_vectors.py", "events.py", "shared.py"} <= names
 
 
 def kernel_files() -> Iterator[Path]:
@@ -93,7 +93,7 @@ def used_in_kernels(tree: ast.Module) -> set[str]:
 def test_a_kernel_takes_pieces_only_from_files_of_its_stamp(path: Path) -> None:
     """A constant or a helper from elsewhere could change, and the old machine code would go on being used."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    used, stamp = used_in_kernels(tree), set(compiled.sources(path))
+    used, stamp = used_in_kernels(tree), set(compilation.sources(path))
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("kinstream."):
             continue
@@ -113,7 +113,7 @@ def test_imports_are_found_as_the_parser_finds_them() -> None:
                 expected |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
                 expected |= {alias.name for alias in node.names}
-        assert set(compiled._imported(path)) == expected, path
+        assert set(compilation._imported(path)) == expected, path
 
 
 LATE = """
@@ -121,7 +121,7 @@ import sys
 from kinstream.learners.kernels.one_modality import opml
 from kinstream.learners.registry import create, names
 from kinstream.processors import registry as builders
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compilation import compiled
 
 for kind in ("one-pass", "closure", "clicks"):
     builders.create(kind)

@@ -1,6 +1,6 @@
 """Replays the constraints of a run through the learners' machines, in one process and without any group.
 
-`python -m tests.crash.replayed SETTINGS FOLDER FROM TO`: reads the topic FROM.constraints, writes TO.outcomes, and
+`python -m tests.crash.replays SETTINGS FOLDER FROM TO`: reads the topic FROM.constraints, writes TO.outcomes, and
 leaves a checkpoint of every partition in FOLDER.
 """
 
