@@ -17,7 +17,7 @@ import pytest
 
 from kinstream.streams.compute import compile_lock
 from kinstream.streams.compute.compile_lock import CompileLock
-from tests.streams.test_compiled import SHARED, USER
+from tests.streams.test_compilation import SHARED, USER
 
 ROOT = Path(__file__).parents[2]
 #: Waits until all processes are there, then calls a kernel that uses another one.
