@@ -14,19 +14,18 @@ def write_report(
     folder: Path,
     *,
     times: Sequence[Mapping[str, Any]] = (),
-) -> list[Path]:
-    """Write `report.html`, and its charts as PNG files.
+) -> Path:
+    """Write `report.html`.
 
     Parameters
     ----------
     result : the content of `result.json` of `kinstream evaluate`; see docs/evaluating.md.
-    folder : is created if it is missing. Charts go to its folder `figures`, which belongs to the report: charts of an
-        earlier report are removed from it.
+    folder : is created if it is missing.
     times : the content of `timings.json`; without it the page has no costs.
 
     Returns
     -------
-    The files, the page first. The same result and times give the same bytes, with the same versions of the libraries.
+    The page. The same result and times give the same bytes, with the same versions of the libraries.
 
     Raises
     ------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -82,22 +80,16 @@ def page(results: Results, pictures: Mapping[str, Sequence[Picture]]) -> str:
     ----------
     pictures : of each data set, in the order of display.
     """
-    comparisons = [_comparison(results, what) for what in results.measures]
-    headline = results.headline
     return _template().render(
         title=str(results.plan.get("name") or "Evaluation"),
         answer=answer(results),
         results=results,
         facts=_facts(results),
-        headline=next((one for one in comparisons if one.measure == headline), None),
-        others=_families([one for one in comparisons if one.measure != headline]),
+        headline=None if results.headline is None else _comparison(results, results.headline),
         marks=list(Mark),
         sections=[_section(results, data, pictures.get(str(data["name"]), ())) for data in results.data],
         open_data=len(results.data) <= _OPEN,
-        plan=list(_flat(results.plan)),
-        chosen=list(_chosen(results)),
         left_out=list(_left_out(results)),
-        versions=sorted(results.versions.items()),
     )
 
 
@@ -112,11 +104,6 @@ def _template() -> Template:
     )
     environment.filters |= {"spread": spread, "number": number, "chance": chance, "capital": capital}
     return environment.get_template("report.html")
-
-
-def _plain(value: object) -> str:
-    """A setting: JSON, but for strings."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _facts(results: Results) -> str:
@@ -139,15 +126,6 @@ def _comparison(results: Results, what: Measure) -> MeasureTable:
         entry is not None and entry.test is not None for _, _, entries, _ in rows for entry in entries
     )
     return MeasureTable(what, rows, marks)
-
-
-def _families(comparisons: Sequence[MeasureTable]) -> list[tuple[str, str, Sequence[MeasureTable]]]:
-    """Titles, which direction is better, and the measures below: those of one sort at several K are grouped."""
-    found: dict[str, list[MeasureTable]] = {}
-    for one in comparisons:
-        sort, at, _ = one.measure.title.partition("@")
-        found.setdefault(f"{sort}@K" if at else sort, []).append(one)
-    return [(title, some[0].measure.better, some) for title, some in found.items()]
 
 
 def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Picture]) -> dict[str, Any]:
@@ -173,39 +151,6 @@ def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Pictu
         "metric": found and found.metric,
         "shares": found and shown_shares(found),
     }
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings by their path. The metrics have a table of their own."""
-    for key, item in value.items():
-        if key in ("contenders", "metrics"):
-            continue
-        if isinstance(item, Mapping):
-            yield from _flat(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _plain(item)
-
-
-def _chosen(results: Results) -> Iterator[dict[str, Any]]:
-    """Metrics with the settings that they ran with, the most frequent ones first."""
-    for metric in results.metrics:
-        name = str(metric["name"])
-        counts: Counter[str] = Counter()
-        where: dict[str, Counter[str]] = {}
-        for data in results.data_names:
-            for cell in results.of(data, name):
-                text = ", ".join(f"{key}={_plain(value)}" for key, value in sorted(cell["settings"].items()))
-                counts[text] += 1
-                where.setdefault(text, Counter())[data] += 1
-        rows = [
-            (
-                text,
-                count,
-                "" if len(counts) == 1 else ", ".join(f"{on} {times}" for on, times in where[text].items()),
-            )
-            for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        ]
-        yield {"metric": metric, "grid": len(metric.get("grid") or ()), "rows": rows, "cells": counts.total()}
 
 
 def _left_out(results: Results) -> Iterator[str]:

@@ -115,7 +115,6 @@ class Results:
         if result.get("format") != 1:
             raise ValueError(f"the format of this result is {result.get('format')!r}, and 1 is known")
         self.plan: Line = result["plan"]
-        self.versions: Line = result["versions"]
         self.metrics: Sequence[Line] = result["metrics"]
         self.data: Sequence[Line] = result["data"]
         self.summary: Sequence[Line] = result["summary"]

@@ -1,4 +1,4 @@
-"""The style of charts, and their files: the same bytes for the same chart, in PNG and in SVG.
+"""The style of charts, and their drawings: the same bytes for the same chart.
 
 An SVG takes its colours from a style sheet of its own, so that it follows the light or dark theme of the reader.
 """
@@ -15,9 +15,6 @@ from typing import Any, Final
 
 import matplotlib
 from matplotlib.figure import Figure
-
-#: Dots for an inch of a PNG.
-DPI: Final = 160
 
 INK: Final = "#1c2230"
 MUTED: Final = "#667085"
@@ -98,18 +95,11 @@ _BEFORE: Final = re.compile(r"^.*?(?=<svg )", re.DOTALL)
 def styled() -> Iterator[None]:
     """The style, for what is drawn and saved within."""
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # A name may have letters that the font of a PNG lacks: it then shows a box, and the page has the letters.
+        # Of a name with letters that the font lacks; the page has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         yield
-
-
-def png(figure: Figure) -> bytes:
-    """A picture on white. Within `styled`."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-    return file.getvalue()
 
 
 def svg(figure: Figure) -> str:
