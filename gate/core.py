@@ -3,7 +3,7 @@
 The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
 challenger is shown to be better, also without the best `bought_votes` votes that there can be, and to lose little where
-queries do not come again; or worse; from `min_sessions` lists on, or as soon as `max_sessions` lists would hardly show
+queries do not come again; or worse; from `min_sessions` lists on, or as soon as `max_sessions` lists could not show
 it; or when the learner has moved on while nothing is decided; or nobody new comes. A version that has lost never comes
 back.
 
@@ -198,7 +198,7 @@ class SpaceGate:
 
         Returns
         -------
-        What is to be remembered of it. A list that nobody clicked and a limit leaves out is not remembered: whoever
+        What is to be remembered of it. A list that nobody clicked and a limit leaves out is not remembered: who
         sends many of them fills no memory.
         """
         actors = Actors(one.user, one.session, one.address)

@@ -1,4 +1,4 @@
-"""The tail: queries that nobody has asked before, told from those that come again.
+"""The tail: queries that nobody has asked before, as opposed to those that come again.
 
 A model may rank the queries that it has learned better, and others worse. A query comes again if a list of the same
 query was clicked before, in any event of the space, drafted or not: that is what a learner can have learned. The same

@@ -1,6 +1,6 @@
 """How much a list counts in a comparison: the more lists of one user or address there are, the less each further one.
 
-Users who cannot be told apart from honest ones could decide a comparison alone if each list of theirs counted. The n-th
+Users who look like honest ones could decide a comparison alone if each list of theirs counted. The n-th
 clicked list of a user counts (v / n)^2 from the v-th one on, and so does one of an address, so however many there are,
 they count less than 2 v together. Whoever wants to decide needs many users and addresses, not many clicks. A weight is
 known before the list's credit is, so the bets of `kinstream.gate.lists.evidence` stay fair.
@@ -28,7 +28,7 @@ from kinstream.streams.records.state import State, with_prefix, without_prefix
 MOST_UNCLICKED: Final = 9.0
 #: Lists of a user or address that count whole as sessions, for each that counts whole as a vote.
 LISTS_PER_VOTE: Final = 10
-#: Stands for whoever a list is of that names nobody.
+#: Stands for the user of a list that names nobody.
 _NOBODY: Final = Actors("\0", None, None)
 #: A comparison runs at least so long before it is asked whether people still come, and how many times the votes of half
 #: of its time it must have.
@@ -93,7 +93,7 @@ class Sessions:
     A list that says nothing counts as a vote of its user does: a list that nobody clicked, or a tie. One that speaks
     for one side counts whole up to the tenth of its user and its address, and (10 / n)^2 from there on, if one list of
     each counts whole as a vote: less than 20 in all. So a few people who search a lot can decide; one of them cannot,
-    and whoever only looks, such as a crawler, cannot either.
+    and a visitor who only looks, such as a crawler, cannot either.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Growth:
         self._last_ms, self._age_ms, self._looked_ms, self._votes = now_ms, 0, 0, 0.0
 
     def ended(self, now_ms: int, votes: float) -> bool:
-        """Note the time of a list and the votes up to it; whether hardly any has come for half of the comparison."""
+        """Note the time of a list and the votes up to it; whether almost none has come for half of the comparison."""
         self._age_ms += min(max(0, now_ms - self._last_ms), _DAY_MS // 2)
         self._last_ms = now_ms
         if self._age_ms < max(FIRST_DAYS * _DAY_MS, 2 * self._looked_ms):

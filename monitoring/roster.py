@@ -16,7 +16,7 @@ from kinstream.streams.settings import Settings
 
 #: Kinds of learners that learn nothing: the baseline of the others.
 UNLEARNED: Final = frozenset({"euclidean"})
-#: Kinds that change their model once in many constraints, so hardly any of them count as utilised.
+#: Kinds that change their model once in many constraints, so almost none of them count as utilised.
 REFITTED: Final = frozenset({"itml", "lmnn", "mahalanobis", "rca"})
 
 

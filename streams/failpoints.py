@@ -95,7 +95,7 @@ def hit(name: str) -> None:
 
 
 def install(specification: str) -> None:
-    """Arm failpoints in this process, in place of those armed so far; an empty text disarms all.
+    """Arm failpoints in this process, replacing those armed so far; an empty text disarms all.
 
     Raises
     ------

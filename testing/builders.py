@@ -90,7 +90,7 @@ def run(builder: Builder, blocks: Iterable[Any], first: int = 0) -> list[bytes]:
 
 
 def rows_of(blocks: Iterable[ConstraintBlock]) -> list[tuple[Any, ...]]:
-    """Every constraint with its vectors in place of its index, in order."""
+    """Every constraint with its vectors instead of its index, in order."""
     rows: list[tuple[Any, ...]] = []
     for block in blocks:
         for number, index in enumerate(block.index):

@@ -70,7 +70,7 @@ def columns(rate: float = 800.0, repeat: int = 3) -> Demo:
 
 
 def breast_cancer(rate: float = 400.0, repeat: int = 6) -> Demo:
-    """A set whose features have very different scales: a z-score has most of what there is to win."""
+    """A set whose features have very different scales: a z-score gains most."""
     return _labelled("breast_cancer", 0.4, rate, repeat)
 
 

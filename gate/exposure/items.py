@@ -187,7 +187,7 @@ def gini(histogram: Mapping[int, int], total: int, stands_for: int = 1) -> float
 
         1 - 1/n - 2 / (n T) sum_i (n - i) x_i.
 
-    From a sample, n and the sum are estimates, and T is known. In this form the items that are shown most hardly count
+    From a sample, n and the sum are estimates, and T is known. In this form the items that are shown most count little
     in the sum, so it does not matter much whether one of them is in the sample.
 
     Parameters

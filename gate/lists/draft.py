@@ -49,7 +49,7 @@ def team_draft(
     Before a round, items that are the best ones left of both sides are shown as the pick of both. A click on such an
     item says nothing about which ranking is better; with a coin to decide whose it is, it would only add noise.
 
-    The coins are a function of (seed, impression), so whoever knows both can repeat the draft. A side that has nothing
+    The coins are a function of (seed, impression), so who knows both can repeat the draft. A side that has nothing
     left to pick leaves the rest to the other one.
 
     Parameters

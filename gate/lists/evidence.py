@@ -56,7 +56,7 @@ class Evidence:
     votes : sum of the weights of all these impressions.
     for_bets, against_bets : log of E(b) of each bet, for and against the candidate.
     decided, credit, squares : sums over the impressions that somebody won: of the weights, and of the credits and of
-        their squares, each times its weight. So whoever has few votes has little of these as well.
+        their squares, each times its weight. A user with few votes has little of these as well.
     """
 
     wins: int = 0

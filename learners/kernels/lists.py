@@ -43,7 +43,7 @@ def admit(
 ) -> int:
     """Take pairs (query, item) until a step is due before the next one.
 
-    An item is put into the memory if it is not there, in place of the one that was put in first. The item of a similar
+    An item is put into the memory if it is not there, and replaces the one that was put in first. The item of a similar
     pair is linked to its query. Pairs of one query that come one after another are one list.
 
     Parameters

@@ -35,7 +35,7 @@ class AdaSORS(SORS):
     Notes
     -----
     As for `SORS`, with H as a second matrix. The first step of an entry has nearly the size eta for any triplet, so
-    AdaSORS hardly depends on the scale of the features, and learns from noise at once.
+    AdaSORS depends little on the scale of the features, and learns from noise at once.
 
     References
     ----------

@@ -37,7 +37,7 @@ class OPML(LinearMap):
     ----------
     gamma : step size; by default 0.03, or 1e-3 in the published unit. There it depends on the scale of the features,
         because its unit is 1 / squared distance.
-    guard : what happens when I + gamma A is not, or hardly, positive definite.
+    guard : what happens when I + gamma A is not, or barely, positive definite.
 
         - "clip" shortens the step to gamma |lambda_min(A)| = 0.9, and scales the whole map down when an entry would
           exceed 10^9, because many steps of one kind can still add up. Both are counted as clipped.

@@ -140,7 +140,7 @@ def _with_lists(
 ) -> Iterator[tuple[slice, NDArray[np.int64] | None]]:
     """Rows of triplets in runs of whole lists that fit into a block with what was shown, and their impressions.
 
-    None in place of impressions: these rows have no lists, because they fit into no block with them, or because a part
+    None for impressions: these rows have no lists, because they fit into no block with them, or because a part
     of them came before.
     """
     of = found.triplet_lists

@@ -27,7 +27,7 @@ def uppers(lists: Lists) -> Numbers:
         at: dict[int, int] = {}
         for impression in mine:
             mark = mark_of(block.space, block.ids[block.item[impression]])
-            # Two items with one hash cannot be told apart.
+            # Two items with one hash cannot be distinguished.
             at[mark] = -1 if mark in at else impression
         marks = parts.drawn.marks
         for upper, lower in parts.drawn.pairs:

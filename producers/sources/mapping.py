@@ -102,7 +102,7 @@ def mapper(settings: SourceSettings, format_: Format | None = None, *, sending: 
 
     Parameters
     ----------
-    format_ : parses values, in place of the format of the settings.
+    format_ : parses values, instead of the format of the settings.
     sending : records without a time have that of sending, -1.
 
     Raises

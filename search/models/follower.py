@@ -24,7 +24,7 @@ class ModelFollower:
     settings : brokers, and the checkpoint store; by default those of `kinstream.toml` and the environment, as for the
         commands. Nothing else of a worker's settings is needed: its checkpoint store and hyper-parameters are found
         through its announcements, if this machine reaches that store.
-    brokers, checkpoints : in place of the settings' `kafka.bootstrap_servers` and `checkpoints.url`.
+    brokers, checkpoints : instead of the settings' `kafka.bootstrap_servers` and `checkpoints.url`.
 
     Raises
     ------

@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 #: Values of these, and under them, are not shown: one of them may be a secret.
 _HIDDEN: Final = ("kafka", "connection", "gate_key", "endpoint", "registry")
-#: A wrong word in place of one of a few is shown there too.
+#: A wrong word for one of a few is shown there too.
 _WORD: Final = re.compile(r"[A-Z_]{0,16}|[a-z_]{0,16}")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 #: Settings of earlier versions.

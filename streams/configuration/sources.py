@@ -13,7 +13,7 @@ from kinstream.streams.secrets import remember, remember_url, without_secret
 Paths = str | dict[str, str]
 #: A value that `when` compares with.
 Value = str | int | bool
-#: Debezium's text in place of a value that has not changed.
+#: Debezium's text for a value that has not changed.
 UNAVAILABLE = "__debezium_unavailable_value"
 KINDS = ("samples", "items", "clicks", "relations")
 

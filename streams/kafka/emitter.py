@@ -194,7 +194,7 @@ class Emitter:
         try:
             serve(seconds)
         except Exception as error:
-            # A fatal error is raised here in place of the error callback, sometimes in the middle of a report. Python
+            # A fatal error is raised here, not in the error callback, sometimes in the middle of a report. Python
             # then reports it as an error of the current call.
             cause = error.__cause__ or error
             text = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause

@@ -2,7 +2,7 @@
 
 An error that ends a process is logged by us in one line, with a traceback if it is a bug of ours. The messages of
 faust, aiokafka and asyncio before it would only hide that line: they get one line each, without a traceback, and
-repeats are dropped. The watchdog reports an outage in place of aiokafka's lines.
+repeats are dropped. The watchdog reports an outage; aiokafka's lines are dropped.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def end_errors() -> None:
 
 
 class _Output(io.FileIO):
-    """Standard output. After a failed write it takes everything and writes nothing: the failure is told once."""
+    """Standard output. After a failed write it takes everything and writes nothing: the failure is reported once."""
 
     def __init__(self) -> None:
         super().__init__(_STANDARD, "wb", closefd=False)

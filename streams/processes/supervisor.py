@@ -36,7 +36,7 @@ LONGEST_PAUSE: Final = 30.0
 HEALTHY_SECONDS: Final = 30.0
 #: The supervisor gives up after this many ends in a row without a healthy run.
 MAX_FAILURES: Final = 20
-#: A worker that has not told otherwise is starting, and has nothing to hand over.
+#: A worker that has reported nothing is starting, and has nothing to hand over.
 STARTING_SECONDS: Final = 5.0
 
 #: File descriptor of the socket on which a worker waits for the end of its supervisor, and tells it of the settings.
@@ -108,9 +108,9 @@ class Supervisor:
                         return self._end_child(child)
 
     def _listen(self, ours: socket.socket) -> None:
-        """Take what the child has told."""
+        """Take what the child has reported."""
         with contextlib.suppress(BlockingIOError):
-            # It is told in one short message.
+            # It is one short message.
             if message := ours.recv(4096):
                 told = json.loads(message)
                 self._stop_seconds = told["stop_seconds"]
@@ -146,7 +146,7 @@ def hold_on_to_supervisor() -> None:
         return
 
     def wait() -> None:
-        # What was told and not taken resets the connection.
+        # What was reported and not taken resets the connection.
         with contextlib.suppress(ConnectionResetError):
             os.read(int(leash), 1)
         log.warning("the supervisor is gone; stopping")

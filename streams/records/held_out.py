@@ -205,7 +205,7 @@ class HeldOut:
 
     @property
     def verdict(self) -> str:
-        """What people are told about the learned metric."""
+        """The sentence for people about the learned metric."""
         if not self.enough:
             return f"not enough yet: {self.seen:,} of {self.least}"
         found = self.difference

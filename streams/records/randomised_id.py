@@ -98,7 +98,7 @@ def bytes_of(prefix: str, list_id: str) -> bytes | None:
     """The bytes of an id in its one spelling; None for any other text.
 
     Base64 has many spellings of the same bytes: with the other alphabet, with padding, with other spare bits. If they
-    were accepted, whoever has one id could send its list as many lists.
+    were accepted, a client with one id could send its list as many lists.
     """
     if not list_id.startswith(prefix):
         return None

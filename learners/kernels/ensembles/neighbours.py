@@ -53,7 +53,7 @@ def _put(
     classes: Numbers,
     tally: Numbers,
 ) -> None:
-    """Put a vector into the window in place of the oldest."""
+    """Put a vector into the window, where the oldest was."""
     place = tally[NEXT]
     for j in range(len(vector)):
         window[place, j] = vector[j]

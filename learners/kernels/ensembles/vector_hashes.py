@@ -1,4 +1,4 @@
-"""Hashes of vectors, by which distinct ones are told apart."""
+"""Hashes of vectors, which differ for distinct ones."""
 
 from __future__ import annotations
 

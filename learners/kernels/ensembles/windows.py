@@ -17,7 +17,7 @@ REACH: Final = 1e6
 CUT, CUT_SPARSE = 30.0, 1e3
 #: A feature whose values differ in fewer vectors has a scale only as far as others have a similar one.
 DIFFER, SHARE = 4, 0.1
-#: A scale is at least this share of the middle: a number that has hardly varied yet may become 0.
+#: A scale is at least this share of the middle: a number that has varied little yet may become 0.
 LEAST: Final = 1e-3
 #: A number no farther than this from the middle is within reach: shares and flags lie among zeros that are rounded.
 SMALL: Final = 10.0

@@ -61,7 +61,7 @@ class Fields:
     kind : a key of `FIELDS`.
     paths : field -> path; of `vector` and `query_vector` also modality -> path.
     space : the space of every record; empty where `fields.space` leads to it.
-    unavailable : what the writer has in place of a value that has not changed.
+    unavailable : what the writer has for a value that has not changed.
     sending : records without a time have that of sending, -1.
 
     Raises
