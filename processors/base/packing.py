@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.compute.compilation import compiled
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
 #: References to sample vectors; each builder defines their meaning.
@@ -25,6 +26,10 @@ _CHARACTER_BYTES: Final = 4
 _NAME_BYTES: Final = 8
 
 
+#: Upper bounds of what scores take in a block, besides names and numbers, and of each name, besides its characters.
+_SCORES_BYTES: Final = 16
+_SCORE_NAME_BYTES: Final = 2
+
 #: Means that each constraint is its own event.
 _APART: Final = np.empty(0, np.int64)
 
@@ -33,6 +38,14 @@ def row_bytes(kind: Kind, weighted: bool = False, targeted: bool = False, groupe
     """Bytes of one constraint without its vectors: index, rule, derived, the sign of a pair, a weight other than 1,
     a target, the number of its event."""
     return (4 * 2 + 3 if kind is Kind.PAIR else 4 * 3 + 2) + 4 * weighted + 4 * targeted + 4 * grouped
+
+
+def scores_bytes(scores: Scores | None) -> tuple[int, int]:
+    """Upper bounds of the bytes of scores in a block: of the names, and of a row."""
+    if scores is None:
+        return 0, 0
+    names = sum(_SCORE_NAME_BYTES + len(name.encode()) for name in scores.names)
+    return _SCORES_BYTES + names, 4 * len(scores.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,7 @@ class Packing:
         events: NDArray[np.integer[Any]] | None = None,
         begun: bool = False,
         earlier: Kind | None = None,
+        scores: Scores | None = None,
     ) -> list[ConstraintBlock]:
         """The constraints as blocks, in order, each with a table of the distinct vectors that it needs.
 
@@ -110,12 +124,15 @@ class Packing:
             event of its own.
         begun : whether all of these events gave constraints before.
         earlier : of the blocks.
+        scores : (m, K); a block holds the names that have a value in it.
         """
         names = (rules,) if isinstance(rules, str) else rules
         packed = []
-        one_row = row_bytes(kind, weights is not None, targets is not None, events is not None)
+        names_of_scores, of_scores = scores_bytes(scores)
+        one_row = row_bytes(kind, weights is not None, targets is not None, events is not None) + of_scores
+        room = self.room(*names) - names_of_scores
         of = _APART if events is None else events.astype(np.int64)
-        for part in self._parts(names, references, of, one_row):
+        for part in self._parts(room, references, of, one_row):
             distinct, index = np.unique(references[part], return_inverse=True)
             rows = len(references[part])
             used, rule = (0,), np.zeros(rows, np.uint8)
@@ -137,15 +154,15 @@ class Packing:
                     targets=None if targets is None else targets[part].copy(),
                     events=None if events is None else _numbered(of, part, begun),
                     earlier=earlier,
+                    scores=None if scores is None else scores.take(part).given(),
                 )
             )
         return packed
 
     def _parts(
-        self, rules: tuple[str, ...], references: References, events: NDArray[np.int64], one_row: int
+        self, room: int, references: References, events: NDArray[np.int64], one_row: int
     ) -> Iterator[slice]:
         """Cut before the row that would make the block too large, or at the start of its event in the block."""
-        room = self.room(*rules)
         if references.size * self.vector_bytes + len(references) * one_row <= room:
             # Fits even if no vector is used twice.
             return iter([slice(0, len(references))] if len(references) else [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
 from kinstream.processors.clicks.counts import NAMES, FateCounts
 from kinstream.processors.clicks.filters import BIASES, TAKEN, Gate, PreferenceVotes
 from kinstream.processors.clicks.keys import Keys, keys_of
+from kinstream.processors.clicks.list_scores import ScoreNames, action_weights, checked_weights
 from kinstream.processors.clicks.lists import (
     Fault,
     Flags,
@@ -32,7 +34,7 @@ from kinstream.processors.clicks.lists import (
     split_rows,
 )
 from kinstream.processors.clicks.output_blocks import ClickStatements, JudgedLists, packed
-from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
+from kinstream.processors.clicks.rules import CLICKED, Preferences, Reading, preferences, read_clicks
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -85,7 +87,9 @@ class Clicks:
           clicked says nothing by the other rules. With "co-click" at most.
         - "co-click": items clicked for the same query in one session are similar.
     min_dwell_ms : a click known to be shorter counts neither as a click nor as a skip; 0 uses all.
-    support : a preference is emitted from its support-th vote on.
+    action_weights : weights of actions by their kind, above 0 and up to 100, such as {"purchase": 5.0}; all others
+        weigh 1. Actions without a kind have the kind "click". What was clicked weighs as the heaviest of its actions
+        that count, times what `bias` says. Only learners with weights use it.
     co_click_support : a pair is emitted when it reaches this many votes.
     max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event
         time and the next; 0 is no limit.
@@ -148,12 +152,15 @@ class Clicks:
     #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
     #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
     #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
-    #: rules are set. Version 5 forgets what a wrong time of the log has left. The random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/5"
+    #: rules are set. Version 5 forgets what a wrong time of the log has left. Version 6 gives each row of a whole
+    #: list its own vector where a vote on what was clicked came before. The random draws are those of version 1.
+    algorithm: ClassVar[str] = "clicks/6"
 
     #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
     #: once; 0 turns both off.
     vote_window_ms: ClassVar[int] = _DAY_MS
+    #: A preference is emitted from this vote on.
+    support: ClassVar[int] = 1
     #: Support without a vote for this time is dropped.
     support_window_ms: ClassVar[int] = 30 * _DAY_MS
     #: Preferences of one session; 0 is no limit.
@@ -174,7 +181,7 @@ class Clicks:
         self,
         rules: Sequence[str] = (LIST_RULE,),
         min_dwell_ms: int = 0,
-        support: int = 1,
+        action_weights: Mapping[str, float] = MappingProxyType({}),
         co_click_support: int = 2,
         max_clicks_per_hour: int = 1_000,
         max_clicks_per_address: int = 5_000,
@@ -187,7 +194,7 @@ class Clicks:
     ) -> None:
         self.rules = _rules(rules)
         self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
-        self.support = whole("support", support, 1, 1_000_000)
+        self.action_weights = checked_weights(action_weights)
         self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
         self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
@@ -233,6 +240,7 @@ class Clicks:
             else None
         )
         self._counts = FateCounts()
+        self._score_names = ScoreNames()
 
     @property
     def follows(self) -> tuple[type, ...]:
@@ -270,7 +278,7 @@ class Clicks:
     def _items(self, block: ItemBlock) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
         if block.ids and not Packing(block.space, sizes, self.max_bytes).fits(
-            Kind.TRIPLET, *self.rules, weighted=self._votes.weighted, grouped=True
+            Kind.TRIPLET, *self.rules, weighted=self._weighted, grouped=True
         ):
             raise BadRecord(
                 Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
@@ -289,6 +297,7 @@ class Clicks:
                 self._co_clicks.forget_after(self._gate.turned_ms)
         references = self._catalogue.find(lists.keys)
         anchors, has_anchor = _anchors(lists, references, fate)
+        self._score_names.admit(lists, fate)
         taken = (fate == TAKEN) & (lists.faults == Fault.NONE)
         reading = read_clicks(lists, self.min_dwell_ms)
 
@@ -334,6 +343,8 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
+        if self.action_weights:
+            weights = weights * self._worth(lists, reading, stated)
         found = ClickStatements(
             triplets,
             stated.rule[chosen],
@@ -341,6 +352,7 @@ class Clicks:
             lists.of[stated.clicked[chosen]],
             pair_references[held],
             pairs.lists[held],
+            stated.other[chosen],
         )
         time_ms = int(lists.time_ms[taken].max(initial=0))
         shown = JudgedLists(
@@ -357,12 +369,22 @@ class Clicks:
             self._catalogue,
             shown,
             rules=self._preference_rules,
-            weighted=self._votes.weighted,
+            weighted=self._weighted,
             max_bytes=self.max_bytes,
             begun=partly(lists, arriving),
             time_ms=time_ms,
         )
         return Made(blocks, refused)
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether weights may differ from 1."""
+        return self._votes.weighted or bool(self.action_weights)
+
+    def _worth(self, lists: Lists, reading: Reading, stated: Preferences) -> NDArray[np.float32]:
+        """(p,) what the actions behind each preference weigh; in whole lists, only what was clicked has had any."""
+        worth = action_weights(lists.block, reading, self.action_weights)
+        return worth[stated.other if self._lists_whole else stated.clicked]
 
     def _check_queries(self, lists: Lists) -> None:
         """Set the fault of lists whose query vector has another dimension."""
@@ -390,7 +412,7 @@ class Clicks:
     def state(self) -> State:
         state: State = {f"count.{name}": number for name, number in self._counts.as_dict().items()}
         state |= with_prefix(_CATALOGUE, self._catalogue.state())
-        state |= self._gate.state() | self._votes.state()
+        state |= self._gate.state() | self._votes.state() | self._score_names.state()
         return state | (self._co_clicks.state() if self._co_clicks is not None else {})
 
     def restore(self, state: State) -> None:
@@ -398,6 +420,7 @@ class Clicks:
         self._catalogue.restore(without_prefix(_CATALOGUE, state))
         self._gate.restore(state)
         self._votes.restore(state)
+        self._score_names.restore(state)
         if self._co_clicks is not None:
             self._co_clicks.restore(state)
 

@@ -18,6 +18,7 @@ from kinstream.processors.base.builder import Origin
 from kinstream.processors.base.id_table import Hashes, hashes
 from kinstream.streams.compute.compilation import compiled
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.scores import MOST_NAMES
 from kinstream.streams.records.values import Click, ClickBlock
 
 Flags = NDArray[np.bool_]
@@ -47,6 +48,7 @@ class Fault(IntEnum):
     QUERY_DIMENSION = 7
     AHEAD = 8
     UNKNOWN_QUERY = 9
+    TOO_MANY_NAMES = 10
 
 
 #: Fault -> reason of the refusal, and the text of its detail.
@@ -60,6 +62,10 @@ FAULTS: Final = {
     Fault.QUERY_DIMENSION: (Reason.WRONG_DIMENSION, "a query vector that does not fit the items"),
     Fault.AHEAD: (Reason.AHEAD_OF_LOG, "a time too far ahead of the log"),
     Fault.UNKNOWN_QUERY: (Reason.UNKNOWN_ITEM, "a query item that is not in the catalogue"),
+    Fault.TOO_MANY_NAMES: (
+        Reason.BAD_SHAPE,
+        f"scores by a new name in a space that has {MOST_NAMES}, which is the most",
+    ),
 }
 
 
@@ -105,6 +111,11 @@ def read_lists(event: Click | ClickBlock, max_list: int) -> Lists:
         raise BadRecord(Reason.EMPTY, "a click record without shown items")
     if len(block.starts) != count + 1 or len(block.position) != shown:
         raise BadRecord(Reason.BAD_SHAPE, "the columns of a click block do not match")
+    if block.scores is not None:
+        if len(block.scores) != shown:
+            raise BadRecord(Reason.BAD_SHAPE, f"scores of {len(block.scores)} items for {shown}")
+        # A name without a value says no more than no name.
+        block = replace(block, scores=block.scores.given())
     of, order = np.empty(shown, np.int32), np.empty(shown, np.int32)
     time_ms, faults = np.empty(count, np.int64), np.full(count, int(fault), np.int8)
     _inspect(
@@ -226,7 +237,8 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
     positions = click.positions
     if min(positions) < 0 or max(positions) > _MAX_POSITION:
         fault, positions = Fault.BAD_POSITION, tuple(range(len(item)))
-    clicked, times, dwells = [], [], []
+    clicked, times, dwells, action = [], [], [], []
+    kinds: dict[str, int] = {}
     for one in click.clicks:
         number = numbers.get(one.item)
         if number is None:
@@ -234,6 +246,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
             continue
         clicked.append(impression[number])
         times.append(_bounded(one.time_ms))
+        action.append(-1 if one.action is None else kinds.setdefault(one.action, len(kinds)))
         dwells.append(-1 if one.dwell_ms is None else _bounded(one.dwell_ms if one.dwell_ms >= 0 else -2))
     query = -1 if click.query_item is None else numbers.setdefault(click.query_item, len(numbers))
     named = (click.session, click.user, click.address)
@@ -257,6 +270,9 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         dwell_ms=np.array(dwells, np.int64),
         load=click.load,
         address=None if click.address is None else _column([actors.index(click.address)]),
+        scores=click.scores,
+        kinds=tuple(kinds),
+        action=_column(action) if kinds else None,
     )
     return block, fault
 

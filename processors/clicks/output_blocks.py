@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.base.catalogue import Catalogue
-from kinstream.processors.base.packing import Packing, References, row_bytes
+from kinstream.processors.base.packing import Packing, References, row_bytes, scores_bytes
 from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
@@ -30,7 +30,8 @@ LIST_BYTES: Final = 4 + 4 + 8 + 5 * JUDGED_PLACES
 class ClickStatements(NamedTuple):
     """Triplets (p, 3) with rule and weight, and pairs (r, 2), as references, and the list of each.
 
-    A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q.
+    A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q. `others` (p,) are the
+    impressions of the third items.
     """
 
     triplets: References
@@ -39,6 +40,7 @@ class ClickStatements(NamedTuple):
     triplet_lists: Numbers
     pairs: References
     pair_lists: Numbers
+    others: Numbers
 
 
 class JudgedLists(NamedTuple):
@@ -100,10 +102,11 @@ def packed(
             rule=found.rule[rows],
             weights=found.weights[rows],
             triplet_lists=found.triplet_lists[rows],
+            others=found.others[rows],
         )
         weights = part.weights if weighted else None
         if whole:
-            blocks = _whole_lists(packing, vectors, part, weights, again, time_ms)
+            blocks = _whole_lists(packing, vectors, part, lists, weights, again, time_ms)
         else:
             blocks = packing.blocks(
                 Kind.TRIPLET,
@@ -148,8 +151,12 @@ def _with_lists(
         if len(of):
             yield slice(0, len(of)), None
         return
+    names_of_scores, of_scores = scores_bytes(lists.block.scores)
     room = packing.room(*(() if whole else PREFERENCE_RULES), LIST_RULE) - SHOWN_BYTES
+    room -= names_of_scores * (2 if whole else 1)
     one_row = row_bytes(Kind.PAIR if whole else Kind.TRIPLET, weighted, grouped=True)
+    one_row += of_scores if whole else 0
+    one_list = LIST_BYTES + JUDGED_PLACES * of_scores
     bounds = np.searchsorted(of, np.arange(len(lists) + 1))
     judged = shown.judged(lists)
     parts: list[Numbers] = []
@@ -158,7 +165,7 @@ def _with_lists(
         first, end = bounds[i : i + 2].tolist()
         own = lists.order[lists.block.starts[i] : lists.block.starts[i + 1]]
         vectors = 1 + (len(own) if end > first else min(len(own), JUDGED_PLACES))
-        need = vectors * packing.vector_bytes + (end - first) * one_row + LIST_BYTES
+        need = vectors * packing.vector_bytes + (end - first) * one_row + one_list
         if used + need > room:
             if first > begin:
                 yield slice(begin, first), _joined(parts)
@@ -191,7 +198,8 @@ def _shown(
     of = lists.of[places]
     firsts = np.flatnonzero(np.diff(of, prepend=-1))
     queries, items = shown.anchors[of[firsts]], shown.items[places]
-    before = np.unique(part.triplets)
+    # A pair of a whole list names no item that was preferred.
+    before = np.unique(part.triplets[:, (0, 2)] if block.kind is Kind.PAIR else part.triplets)
     every = np.unique(np.concatenate([before, queries, items]))
     return replace(
         block,
@@ -204,6 +212,7 @@ def _shown(
             shown.clicked[places],
             shown.actors[of[firsts]],
             shown.exponent,
+            None if lists.block.scores is None else lists.block.scores.take(places).given(),
         ),
     )
 
@@ -212,6 +221,7 @@ def _whole_lists(
     packing: Packing,
     vectors: Callable[[References], tuple[Table, ...]],
     found: ClickStatements,
+    lists: Lists,
     weights: NDArray[np.float32] | None,
     begun: bool,
     time_ms: int,
@@ -222,6 +232,7 @@ def _whole_lists(
     of, item = found.triplet_lists[order], found.triplets[order, 2]
     first = np.sort(np.unique(np.column_stack([of, item]), axis=0, return_index=True)[1])
     rows = order[first]
+    scores = lists.block.scores
     return packing.blocks(
         Kind.PAIR,
         LIST_RULE,
@@ -232,6 +243,7 @@ def _whole_lists(
         weights=None if weights is None else weights[rows],
         events=found.triplet_lists[rows],
         begun=begun,
+        scores=None if scores is None else scores.take(found.others[rows]),
     )
 
 

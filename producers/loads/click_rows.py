@@ -11,6 +11,7 @@ import numpy as np
 
 from kinstream.producers.loads.blocks import STRING_BYTES
 from kinstream.producers.loads.record_rows import UNKNOWN_TIME, RecordRows
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, Table
 
 #: session, user, address, query, query_row, starts: int32; shown_at: int64.
@@ -19,6 +20,8 @@ _LIST_BYTES: Final = 6 * 4 + 8
 _SHOWN_BYTES: Final = 4 + 4
 #: clicked: int32; click and dwell time: int64.
 _CLICK_BYTES: Final = 4 + 8 + 8
+#: A click and its kind: int32.
+KIND_BYTES: Final = 4 + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,18 @@ def click_bytes(click: Click) -> int:
     names = [*click.items, click.list_id, *(name or "" for name in named)]
     fixed = _LIST_BYTES + _SHOWN_BYTES * len(click.items) + _CLICK_BYTES * len(click.clicks)
     vector = sum(4 * int(t.vectors.shape[1]) for t in click.query_vector)
-    return fixed + vector + len("".join(names).encode()) + STRING_BYTES * len(names)
+    kinds = [one.action for one in click.clicks if one.action is not None]
+    names += kinds
+    more = KIND_BYTES * len(kinds) + score_bytes(click)
+    return fixed + vector + more + len("".join(names).encode()) + STRING_BYTES * len(names)
+
+
+def score_bytes(click: Click) -> int:
+    """Upper bound of the bytes that the scores of a list take in a block whose lists have the same names."""
+    if click.scores is None:
+        return 0
+    names = sum(len(name.encode()) + STRING_BYTES for name in click.scores.names)
+    return names + 4 * click.scores.values.size
 
 
 def click_block(
@@ -46,7 +60,8 @@ def click_block(
 
     Parameters
     ----------
-    lists : at least one; those with a query vector have the same modalities and dimensions.
+    lists : at least one; those with a query vector have the same modalities and dimensions, and all scores together at
+        most `MOST_NAMES` names.
     time_ms : for those whose time is `UNKNOWN_TIME`.
     """
     actors: dict[str, int] = {}
@@ -72,6 +87,8 @@ def click_block(
     )
     has_vector = np.array([bool(c.query_vector) for c in lists])
     clicks = list(chain.from_iterable(c.clicks for c in lists))
+    kinds: dict[str, int] = {}
+    action = _indices([click.action for click in clicks], kinds)
     shown = np.array([c.shown_at_ms for c in lists], np.int64)
     at = np.array([click.time_ms for click in clicks], np.int64)
     return ClickBlock(
@@ -93,7 +110,23 @@ def click_block(
         dwell_ms=np.array([-1 if c.dwell_ms is None else c.dwell_ms for c in clicks], np.int64),
         load=load,
         address=address,
+        scores=_scores(lists, starts),
+        kinds=tuple(kinds),
+        action=action if kinds else None,
     )
+
+
+def _scores(lists: Sequence[Click], starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Scores | None:
+    """The scores of all lists, under the names that any of them has."""
+    given = [c.scores for c in lists]
+    names = tuple(sorted({name for one in given if one is not None for name in one.names}))
+    if not names:
+        return None
+    values = np.full((int(starts[-1]), len(names)), np.nan, np.float32)
+    for first, one in zip(starts.tolist(), given, strict=False):
+        if one is not None:
+            values[first : first + len(one), [names.index(name) for name in one.names]] = one.values
+    return Scores(names, values)
 
 
 def _indices(

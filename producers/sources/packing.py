@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
-from kinstream.producers.loads.click_rows import click_block
+from kinstream.producers.loads.click_rows import KIND_BYTES, click_block, score_bytes
 from kinstream.producers.loads.relation_rows import relation_block, relation_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.load_rows import number_of, rows_of
@@ -179,7 +179,10 @@ def list_bytes(click: Click) -> int:
         if name is not None:
             names += len(name)
     # As `click_bytes`, with the most bytes that a character takes.
-    rows = 8 * len(click.items) + 20 * len(click.clicks)
+    rows = 8 * len(click.items) + 20 * len(click.clicks) + score_bytes(click)
+    for one in click.clicks:
+        if one.action is not None:
+            rows += KIND_BYTES + 4 * len(one.action) + _STRING
     return 32 + rows + 4 * names + _STRING * (len(click.items) + 5) + _vectors(click.query_vector)
 
 
@@ -194,7 +197,11 @@ def _text(names: Iterable[str]) -> int:
 def _shape(event: Loaded) -> tuple[Any, ...]:
     match event:
         case Click():
-            return (Click, *_sizes(event.query_vector)) if event.query_vector else _NO_QUERY
+            if event.scores is None and not event.query_vector:
+                return _NO_QUERY
+            # A block has a number for each name and item, also of lists without that score.
+            names = () if event.scores is None else event.scores.names
+            return (Click, names, *_sizes(event.query_vector))
         case SampleBlock():
             kind = isinstance(event.labels, np.ndarray)
             return (SampleBlock, kind, event.ids is None, *_sizes(event.tables))

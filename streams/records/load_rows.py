@@ -176,4 +176,6 @@ def _lists(block: ClickBlock, rows: int) -> tuple[ClickBlock, int]:
         clicked=np.ascontiguousarray(block.clicked[kept] - first),
         click_ms=block.click_ms[kept],
         dwell_ms=block.dwell_ms[kept],
+        scores=None if block.scores is None else block.scores.take(slice(first, None)),
+        action=None if block.action is None else block.action[kept],
     ), first

@@ -26,7 +26,7 @@ from tests.support.pipeline import Agent
 
 #: Whose algorithm has a new version since: they want a new generation, and read their old states all the same.
 RAISED = {
-    "builder-clicks": ("clicks/1", "clicks/5"),
+    "builder-clicks": ("clicks/1", "clicks/6"),
     "builder-closure": ("closure/1", "closure/4"),
     "learner-adapter": ("adapter/1", "adapter/2"),
     "learner-adasors-length": ("adasors/3", "adasors/7"),

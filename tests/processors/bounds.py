@@ -15,6 +15,7 @@ _CLICKS = frozenset(
     {
         *(
             "vote_window_ms",
+            "support",
             "support_window_ms",
             "max_per_session",
             "max_list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinstream.processors.base.builder import Made, Origin
 from kinstream.processors.clicks.clicks import Clicks
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
@@ -75,14 +77,22 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
     position: list[int] = []
     session, user, address, query, query_row = [], [], [], [], []
     vectors: list[Vectors] = []
+    kinds: dict[str, int] = {}
+    action: list[int] = []
+    columns: dict[str, list[float]] = {}
     for click in clicks:
         first = len(item)
         item += [ids.setdefault(name, len(ids)) for name in click.items]
         position += click.positions
+        if click.scores is not None:
+            for name, values in zip(click.scores.names, click.scores.values.T.tolist(), strict=True):
+                column = columns.setdefault(name, [])
+                column += [math.nan] * (first - len(column)) + values
         for one in click.clicks:
             clicked.append(first + click.items.index(one.item))
             click_ms.append(one.time_ms)
             dwell_ms.append(-1 if one.dwell_ms is None else one.dwell_ms)
+            action.append(-1 if one.action is None else kinds.setdefault(one.action, len(kinds)))
         starts.append(len(item))
         session.append(-1 if click.session is None else actors.setdefault(click.session, len(actors)))
         user.append(-1 if click.user is None else actors.setdefault(click.user, len(actors)))
@@ -90,6 +100,8 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
         query.append(-1 if click.query_item is None else ids.setdefault(click.query_item, len(ids)))
         query_row.append(len(vectors) if click.query_vector else -1)
         vectors += [t.vectors[0] for t in click.query_vector]
+    for column in columns.values():
+        column += [math.nan] * (len(item) - len(column))
     return ClickBlock(
         space=SPACE,
         ids=tuple(ids),
@@ -109,6 +121,9 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
         dwell_ms=np.array(dwell_ms, np.int64),
         load=load,
         address=np.array(address, np.int32) if max(address, default=-1) >= 0 else None,
+        scores=Scores.of(columns) if columns else None,
+        kinds=tuple(kinds),
+        action=np.array(action, np.int32) if kinds else None,
     )
 
 

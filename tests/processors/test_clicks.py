@@ -809,7 +809,7 @@ def test_it_keeps_the_contract() -> None:
     builder = create("clicks", rules=["co-click"])
     assert isinstance(builder, Builder)
     assert isinstance(builder, Segmented)
-    assert builder.algorithm == "clicks/5"
+    assert builder.algorithm == "clicks/6"
     assert Click in builder.follows and ClickBlock in builder.follows
     assert ItemClick not in builder.follows
 
@@ -822,7 +822,9 @@ def test_it_keeps_the_contract() -> None:
         {"rules": ["click"]},
         {"rules": ["co-click", "co-click"]},
         {"min_dwell_ms": -1},
-        {"support": 0},
+        {"action_weights": {"purchase": 0.0}},
+        {"action_weights": {"purchase": "much"}},
+        {"action_weights": 3},
         {"co_click_support": 0},
         {"max_clicks_per_hour": True},
         {"max_late_ms": None},

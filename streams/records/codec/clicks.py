@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import (
@@ -97,7 +98,7 @@ def click_block_out(r: ClickBlock) -> dict[str, Any]:
         "address": b"" if r.address is None else np.ascontiguousarray(r.address, dtype="<i4").tobytes(),
         "scores": scores_out(r.scores),
         "kinds": list(r.kinds),
-        "action": b"" if r.action is None else np.ascontiguousarray(r.action, dtype="<i4").tobytes(),
+        "action": b"" if r.action is None else _kinds_out(r.action),
     }
     for names, dtype in ((_INT32, "<i4"), (_INT64, "<i8")):
         body |= {name: np.ascontiguousarray(getattr(r, name), dtype=dtype).tobytes() for name in names}
@@ -134,9 +135,6 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
     if address is not None:
         check_indices(address, -1, len(actors), "address")
     kinds = distinct_strings(b["kinds"], "kinds of actions")
-    action = array(b["action"], "<i4", clicks, "action") if b["action"] else None
-    if action is not None:
-        check_indices(action, -1, len(kinds), "action")
     list_ids = strings(b["list_ids"], lists, "list ids")
     return ClickBlock(
         space=check_space(b["space"]),
@@ -148,6 +146,23 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
         address=address,
         scores=scores_in(b["scores"], shown, "scores"),
         kinds=kinds,
-        action=action,
+        action=_kinds_in(b["action"], clicks, len(kinds)) if b["action"] else None,
         **columns,
     )
+
+
+def _kinds_out(action: NDArray[np.int32]) -> bytes:
+    some = np.flatnonzero(action >= 0)
+    return np.column_stack([some, action[some]]).astype("<i4").tobytes()
+
+
+def _kinds_in(data: bytes, clicks: int, kinds: int) -> NDArray[np.int32]:
+    """(k,) kinds of the clicks; -1 for those that are not named."""
+    rows = array(data, "<i4", 2 * (len(data) // 8), "action").reshape(-1, 2)
+    check_indices(rows[:, 0], 0, clicks, "action")
+    check_indices(rows[:, 1], 0, kinds, "action")
+    if np.any(np.diff(rows[:, 0]) < 1):
+        raise BadRecord(Reason.BAD_SHAPE, "the clicks of action must rise")
+    found = np.full(clicks, -1, np.int32)
+    found[rows[:, 0]] = rows[:, 1]
+    return found

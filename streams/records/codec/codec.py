@@ -117,7 +117,7 @@ def _version(record: Record) -> int | None:
                 return 3
             return 1 if record.address is None else 2
         case ClickBlock():
-            if record.scores is not None or record.action is not None:
+            if record.scores is not None or (record.action is not None and (record.action >= 0).any()):
                 return 3
             return 1 if record.address is None else 2
         case GateDecision():
