@@ -40,8 +40,8 @@ LONG: Final = (
     "tests/learners/test_oahu_reference.py",
     "tests/papers/",
     # torch, and the kernels of a second learner.
-    "tests/papers/test_queries.py::test_the_batch_adapter_finds_what_was_turned",
-    "tests/papers/test_queries.py::test_the_command_prints_a_row_for_each_metric",
+    "tests/evaluation/test_queries.py::test_the_batch_adapter_finds_what_was_turned",
+    "tests/evaluation/test_queries.py::test_the_command_prints_a_row_for_each_metric",
     "tests/learners/test_oahu.py::test_compiled_steps_are_those_of_autograd",
     "tests/learners/test_oahu_torch.py",
     # One property of every learner in every setting.

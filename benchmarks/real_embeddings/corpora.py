@@ -33,8 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import arrays
-from benchmarks.real_embeddings.encoder import Encoder, Missing
 from kinstream.producers.simulated.documentation import functions_of
+from kinstream.producers.simulated.minilm import Encoder
+from kinstream.streams.errors import PackageMissing
 
 Vectors = NDArray[np.float32]
 Texts = dict[str, str]
@@ -56,6 +57,10 @@ DOCSTRINGS: Final = {
 APT: Final = Path("/var/lib/apt/lists")
 _DESCRIPTIONS: Final = "main_i18n_Translation-en"
 _PARTS: Final = re.compile(r"-(dev|doc|dbg|data|common)$")
+
+
+class Missing(SystemExit):
+    """A package or a file that a corpus needs is not there; the text says which and where it comes from."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +184,10 @@ def _kept(name: str) -> dict[str, NDArray[Any]] | None:
 
 def _made(name: str) -> dict[str, NDArray[Any]]:
     """Embed a corpus and keep it."""
-    encode, found = Encoder(), texts(name)
+    try:
+        encode, found = Encoder(), texts(name)
+    except PackageMissing as error:
+        raise Missing(str(error)) from error
     made = {
         "queries": encode([*found], QUERY_TOKENS).astype(np.float16),
         "items": encode([*found.values()], ITEM_TOKENS).astype(np.float16),

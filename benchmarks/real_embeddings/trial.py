@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.queries.split import Split
 from benchmarks.real_embeddings.corpora import Corpus
-from kinstream.evaluation.measures.answers import answered
+from kinstream.evaluation.queries.judgements import Judgements
+from kinstream.evaluation.queries.measures import answered
+from kinstream.evaluation.queries.split import Split
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
@@ -77,7 +78,8 @@ class Trial:
 
     def labels(self, most: int | None = None) -> Iterator[ConstraintBlock]:
         """Pairs of asked queries and their items, each once; those most demanded where not all are wanted."""
-        parts = Split(self.corpus.queries, self.corpus.items, self.asked[:most], self.never)
+        queries, items = self.corpus.queries, self.corpus.items
+        parts = Split(queries, items, self.asked[:most], self.never, Judgements.of_rows(len(queries)))
         return parts.labels(self.seed)
 
     def quality(self, mapped: Callable[[Rows], Rows] = lambda queries: queries) -> Quality:

@@ -1,9 +1,9 @@
 """What the adapter gains on searches of the Python documentation, and what it costs.
 
-The corpus is `kinstream.producers.simulated.documentation`. 2,664 queries are learned from, and NDCG@10 is that of
-1,500 others over all items, and of as many of the first. "labels": every pair of a query and its item once. Clicks:
-10,656 lists of 20 items, simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the
-rule `click-list`. The batch adapter has the labels, in 30 epochs, and is left out without the extra `torch`.
+The corpus is `kinstream.producers.simulated.documentation`. NDCG@10 is that of 1,500 queries over all items, and of as
+many of the others, which are learned from. "labels": every pair of a query and its item once. Clicks: 10,656 lists of
+20 items, simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the rule `click-
+list`. The batch adapter has the labels, in 30 epochs, and is left out without the extra `torch`.
 
 Examples:
   python -m benchmarks.studies.adapter --seeds 5
@@ -22,7 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.queries.compare import BATCH, NOTHING, compared
+from kinstream.evaluation.queries.compare import BATCH, NOTHING, Comparison, SearchTrial
+from kinstream.evaluation.queries.signals import Signals
+from kinstream.evaluation.queries.sources import Corpus
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.models.export import encode, export
 from kinstream.producers.simulated.documentation import corpus
@@ -31,7 +33,7 @@ from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ModelVersion
 
-PAIRS, TESTED, LISTS = 2_664, 1_500, 10_656
+TESTED, LISTS = 1_500, 10_656
 #: Contenders: kind, settings.
 ONLINE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "adapter": ("adapter", {}),
@@ -70,10 +72,13 @@ def gains(path: Path | None, seeds: range, chosen: list[str]) -> None:
         with np.load(path) as file:
             queries, items = file["queries"], file["items"]
     else:
-        found = corpus()
-        queries, items = found.queries, found.items
+        made = corpus()
+        queries, items = made.queries, made.items
         if path is not None:
             np.savez(path, queries=queries, items=items)
+    # Without texts: people see what is most similar.
+    searched = Corpus(queries, items)
+    signals = Signals(searched)
     print(f"{len(items)} items of {items.shape[1]} features, seeds {seeds.start} to {seeds.stop - 1}\n")
     batch = BATCH in chosen and find_spec("torch") is not None
     online = {name: of for name, of in ONLINE.items() if name in chosen}
@@ -85,18 +90,9 @@ def gains(path: Path | None, seeds: range, chosen: list[str]) -> None:
             contenders = {
                 name: (kind, settings | {"seed": seed}) for name, (kind, settings) in online.items()
             }
-            arguments: Any = (
-                queries,
-                items,
-                seed,
-                PAIRS,
-                TESTED,
-                contenders,
-                people,
-                LISTS,
-                batch and people is None,
-            )
-            measured = {name: (one.never.ndcg, one.asked.ndcg) for name, one in compared(*arguments)}
+            request = SearchTrial(contenders, people, LISTS, TESTED, batch and people is None)
+            found = Comparison(searched, signals, request, seed).rows()
+            measured = {name: (one.never.ndcg, one.asked.ndcg) for name, one in found}
             rows.append([measured.get(name, (np.nan, np.nan)) for name in (NOTHING, *names)])
         table = np.array(rows)
         changes = 100.0 * (table[:, 1:] / table[:, :1] - 1.0)

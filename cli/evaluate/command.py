@@ -65,7 +65,7 @@ class _WithMore(click.Group):
     """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["counterfactual", "propensities"]
+        return ["counterfactual", "propensities", "queries"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "propensities":
@@ -76,6 +76,10 @@ class _WithMore(click.Group):
             from kinstream.cli.evaluate.counterfactual import counterfactual
 
             return counterfactual
+        if cmd_name == "queries":
+            from kinstream.cli.evaluate.queries import queries
+
+            return queries
         return None
 
 
@@ -97,6 +101,7 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
       kinstream evaluate --from events:shop --in-order --splits 3
       kinstream evaluate --from constraints:shop --hold-out 0.1
       kinstream evaluate counterfactual --space docs --model new.npz
+      kinstream evaluate queries --from space:docs
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -1,8 +1,9 @@
 """A search corpus that every installation holds: what Python packages say about their functions and classes.
 
 A query is the first paragraph of a docstring. Its one item is the rest of the docstring, the names of the arguments and
-the code, without the function's name. Items and queries are of numpy, scipy and scikit-learn; the
-embedder has seen Python's standard library alone, as an encoder has not seen a user's catalogue.
+the code, without the function's name. Items and queries are of numpy, scipy and scikit-learn. The embedder has seen
+Python's standard library alone, as an encoder has not seen a user's catalogue; or it is all-MiniLM-L6-v2, an encoder
+that people use.
 
 The extra `learn` has all packages that this needs. `kinstream demo` installs it.
 """
@@ -10,6 +11,9 @@ The extra `learn` has all packages that this needs. `kinstream demo` installs it
 from __future__ import annotations
 
 import ast
+import hashlib
+import json
+import os
 import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,11 +22,13 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.producers.simulated.minilm import Encoder
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.extras import importing
 
@@ -31,8 +37,9 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 #: Whose functions are searched.
 PACKAGES: Final = ("numpy", "scipy", "sklearn")
-#: Characters of a text that are read.
+#: Characters of a text that are read, and tokens of a query and of an item that all-MiniLM-L6-v2 reads.
 LONGEST: Final = 4_000
+TOKENS: Final = (32, 64)
 #: Folders that hold no documentation for users.
 _LEFT_OUT: Final = frozenset(
     {"tests", "test", "site-packages", "idlelib", "lib2to3", "_vendored", "externals"}
@@ -169,4 +176,30 @@ def corpus(dimensions: int = 384, seed: int = 0) -> Corpus:
     """The functions that are searched, with their vectors."""
     functions, embed = searched(), embedder(dimensions, seed)
     queries, items = embed([one.query for one in functions]), embed([one.item for one in functions])
+    return Corpus(functions, queries, items)
+
+
+def encoded_corpus() -> Corpus:
+    """The functions that are searched, with their vectors by all-MiniLM-L6-v2: 7 minutes on one thread.
+
+    They are kept in the user's folder for caches, so that the next call takes a second.
+
+    Raises
+    ------
+    kinstream.streams.errors.PackageMissing
+        The extra `minilm` is not installed.
+    """
+    functions, encode = searched(), Encoder()
+    texts = [one.query for one in functions], [one.item for one in functions]
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = root / "kinstream" / f"documentation-{digest}.npz"
+    if kept.exists():
+        with np.load(kept, allow_pickle=False) as found:
+            return Corpus(functions, found["queries"], found["items"])
+    queries, items = (encode(some, most) for some, most in zip(texts, TOKENS, strict=True))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as file:
+        np.savez(file, queries=queries, items=items)
+    os.replace(file.name, kept)
     return Corpus(functions, queries, items)

@@ -1,19 +1,20 @@
 """Simulated people who search a catalogue of embeddings: they read what is shown and click, as a log records it.
 
-Every list shows the items that are nearest to its query in the embedding, as the search does that is to learn.
+A list shows the items that are nearest to its query in the embedding, or what another ranking puts first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.producers.simulated.settings import START_MS
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import DEFAULT_MODALITY, ClickBlock, ItemBlock, Table
 
 Vectors = NDArray[np.float32]
@@ -96,7 +97,14 @@ class Searches:
 
 
 def searches(
-    queries: Vectors, items: Vectors, relevant: Numbers, people: Searchers, lists: int, seed: int
+    queries: Vectors,
+    items: Vectors,
+    relevant: Numbers,
+    people: Searchers,
+    lists: int,
+    seed: int,
+    best: Numbers | None = None,
+    right: Flags | None = None,
 ) -> Searches:
     """People search until there are so many lists.
 
@@ -105,6 +113,8 @@ def searches(
     queries, items : (q, d) and (n, d); the queries by their rank, the most demanded one first.
     relevant : (q,) row of the item that answers each query.
     seed : equal arguments give equal lists.
+    best : (q, shown) rows of the items that each query is shown; by default those with the largest inner products.
+    right : (q, shown) which of them answer it; by default `relevant` alone.
     """
     draw = np.random.default_rng([seed, 2])
     if people.demand:
@@ -113,10 +123,11 @@ def searches(
     else:
         rounds = -(-lists // len(queries))
         query = np.concatenate([draw.permutation(len(queries)) for _ in range(rounds)])[:lists]
-    best = np.argsort(-(queries @ items.T), axis=1, kind="stable")[:, : people.shown]
+    if best is None:
+        best = np.argsort(-(queries @ items.T), axis=1, kind="stable")[:, : people.shown]
     famous = draw.random(len(items)) < 0.1
     shown = best[query]
-    right = shown == relevant[query][:, None]
+    right = (best == relevant[:, None] if right is None else right)[query]
     likely = np.where(right, people.attraction, people.noise)
     if people.alike <= 1.0:
         near = _alike(items, best, relevant, people.alike)[query]
@@ -148,7 +159,13 @@ def catalogue(space: str, items: Vectors) -> Iterator[ItemBlock]:
 
 
 def click_blocks(
-    space: str, found: Searches, queries: Vectors, lists: int = BLOCK, *, first: int = 0
+    space: str,
+    found: Searches,
+    queries: Vectors,
+    lists: int = BLOCK,
+    *,
+    first: int = 0,
+    scores: Mapping[str, NDArray[np.floating[Any]]] | None = None,
 ) -> Iterator[ClickBlock]:
     """The lists as events, a second from each other, the query as its vector.
 
@@ -156,6 +173,7 @@ def click_blocks(
     ----------
     lists : of a block.
     first : number of the first list, which names it and its user.
+    scores : (n, shown) by name, of the items shown.
     """
     for begin in range(0, len(found), lists):
         rows = np.arange(begin, min(begin + lists, len(found)))
@@ -184,6 +202,9 @@ def click_blocks(
             clicked.astype(np.int32),
             (times[clicked // length] + 1 + clicked % length).astype(np.int64),
             np.full(len(clicked), -1, np.int64),
+            scores=Scores.of({name: one[rows].reshape(-1) for name, one in scores.items()})
+            if scores
+            else None,
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
 from kinstream.streams.kafka.broker_errors import NOT_KNOWN, answers, broker_error, coordinated, unanswered
 from kinstream.streams.kafka.clients import confluent
-from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, topic_id
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, is_mock, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
 from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.settings import KafkaSettings, Settings
@@ -181,7 +181,7 @@ class Cluster:
         known = {
             name: t for name, t in found.topics.items() if name in wanted and t.error is None and t.partitions
         }
-        mock = _is_mock(found.cluster_id)
+        mock = is_mock(found.cluster_id)
         if not mock:
             self._refuse_hidden([name for name in wanted if name not in known])
         # The embedded broker does not answer the request for ids, and its timeout is long.
@@ -191,7 +191,7 @@ class Cluster:
 
     def topic_id(self, topic: str) -> str | None:
         """The id of a topic that exists, which differs after the topic is re-created; None if the brokers give none."""
-        mock = _is_mock(self._metadata(topic).cluster_id)
+        mock = is_mock(self._metadata(topic).cluster_id)
         return None if mock else self._topic_ids([topic])[topic]
 
     def _topic_ids(self, names: list[str]) -> dict[str, str | None]:
@@ -234,7 +234,7 @@ class Cluster:
         from confluent_kafka import KafkaException, TopicCollection
 
         named_topics, named_groups = list(topics), list(groups)
-        if _is_mock(self._metadata(None).cluster_id):
+        if is_mock(self._metadata(None).cluster_id):
             return dict.fromkeys(
                 [f"topic {name}" for name in named_topics] + [f"group {name}" for name in named_groups]
             )
@@ -284,7 +284,7 @@ class Cluster:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin._config import ConfigResource
 
-        if _is_mock(self._metadata(None).cluster_id):
+        if is_mock(self._metadata(None).cluster_id):
             return {}
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answer = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
@@ -491,7 +491,3 @@ class Cluster:
             if time.monotonic() > limit:
                 raise BrokerUnavailable(f"topics {', '.join(names)} were created but do not appear")
             time.sleep(0.1)
-
-
-def _is_mock(cluster_id: str | None) -> bool:
-    return cluster_id is None or cluster_id.startswith("mockCluster")

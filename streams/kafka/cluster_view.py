@@ -35,3 +35,8 @@ class ClusterView:
     cluster_id: str | None
     brokers: int
     topics: dict[str, TopicView]
+
+
+def is_mock(cluster_id: str | None) -> bool:
+    """Whether a cluster of that id is librdkafka's own, for tests and demonstrations."""
+    return cluster_id is None or cluster_id.startswith("mockCluster")

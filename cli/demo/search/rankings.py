@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.cli.demo.search.material import Material
-from kinstream.evaluation.measures.answers import answered
+from kinstream.evaluation.queries.measures import answered
 from kinstream.search.queries.model import QueryModel
 
 #: Items of a ranking, and queries that the page proposes.

