@@ -49,6 +49,13 @@ TESTED: Final = 0.36
 @click.option(
     "--batch", is_flag=True, help="Also the adapter that libraries fit, to the labels, in 30 epochs."
 )
+@click.option(
+    "--exponent",
+    type=click.FloatRange(min=0.0, max=4.0),
+    default=1.0,
+    show_default=True,
+    help="Recorded lists: users look at place k, from 1, with probability k^-EXPONENT.",
+)
 @click.option("--splits", type=click.IntRange(min=1), default=3, show_default=True, help="Random splits.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first split.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -60,6 +67,7 @@ def queries(
     learn_from: str,
     lists: int,
     poisoned: float,
+    exponent: float,
     splits: int,
     seed: int,
     *,
@@ -92,7 +100,7 @@ def queries(
     contenders = {name: _contender(name) for name in kinds}
     events = _events(ctx, source)
     if events is not None:
-        found, number = recorded(events, contenders)
+        found, number = recorded(events, contenders, exponent)
         _show(found, recommended(found, list(contenders)), f"{number} lists", as_json=as_json)
         return
     corpus = opened(source)

@@ -57,9 +57,10 @@ class JudgedList(NamedTuple):
 
 
 class ListGains(NamedTuple):
-    """Gains of n lists by ranking, and which of them have queries that were new, with a number for each query."""
+    """Gains of n lists by ranking, what each list counts, whether its query was new, and the query's number."""
 
     gains: dict[str, Values]
+    worth: Values
     new: NDArray[np.bool_]
     query: NDArray[np.int64]
 
@@ -70,6 +71,7 @@ class RecordedLists:
     Parameters
     ----------
     contenders : kind and settings by name.
+    exponent : users look at place k, from 1, with probability k^-exponent.
 
     Attributes
     ----------
@@ -80,8 +82,8 @@ class RecordedLists:
     SettingsError : a contender has no similarity of queries to items, or takes no pairs.
     """
 
-    def __init__(self, contenders: dict[str, tuple[str, dict[str, Any]]]) -> None:
-        self._builder = Clicks(rules=(LIST_RULE,))
+    def __init__(self, contenders: dict[str, tuple[str, dict[str, Any]]], exponent: float = 1.0) -> None:
+        self._builder = Clicks(rules=(LIST_RULE,), bias_exponent=exponent)
         self._learners: dict[str, Any] = {}
         for name, (kind, settings) in contenders.items():
             if not offers(kind, "W") or Kind.PAIR not in create(kind).accepts:
@@ -153,25 +155,26 @@ class RecordedLists:
             for name, values in rankings.items()
         }
         gains |= {name: np.array(found) for name, found in self._learned.items()}
+        worth = np.array([one.worth.sum() for one in self._seen])
         new = np.array([one.new for one in self._seen], np.bool_)
-        return ListGains(gains, new, np.array([one.query for one in self._seen], np.int64))
+        return ListGains(gains, worth, new, np.array([one.query for one in self._seen], np.int64))
 
     def _best(self, names: list[str]) -> dict[str, float]:
         """The fixed weights that fit all lists best, by gradient steps on the softmax of each list."""
         every = [
             (
                 np.stack([Blend.fixed({name: 1.0})({name: _of(one, name)}) for name in names], axis=1),
-                one.worth / one.worth.sum(),
+                one.worth,
             )
             for one in self._seen
         ]
         weights, squares = np.ones(len(names)), np.zeros(len(names))
         for _ in range(_STEPS):
             gradient = np.zeros(len(names))
-            for values, share in every:
+            for values, worth in every:
                 value = values @ weights
                 p = np.exp(value - value.max())
-                gradient += (p / p.sum() - share) @ values
+                gradient += (p / p.sum() * worth.sum() - worth) @ values
             gradient /= max(len(every), 1)
             squares += gradient * gradient
             weights -= _SIZE * gradient / (np.sqrt(squares) + _TINY)
@@ -222,17 +225,17 @@ def _time(event: ItemBlock | Click | ClickBlock) -> int:
 
 
 def recorded(
-    events: Iterable[object], contenders: dict[str, tuple[str, dict[str, Any]]]
+    events: Iterable[object], contenders: dict[str, tuple[str, dict[str, Any]]], exponent: float = 1.0
 ) -> tuple[list[dict[str, Any]], int]:
     """A row for each ranking, as `kinstream.evaluation.queries.compare.summarised` gives them; and how many lists.
 
-    What users saw is the ranking that they had. `changes` are those of the queries' means, one for each query.
+    What users saw is the ranking that they had. `changes` has one for each query; parameters as of `RecordedLists`.
 
     Raises
     ------
     SettingsError : no list has a click, or as of `RecordedLists`.
     """
-    found = RecordedLists(contenders)
+    found = RecordedLists(contenders, exponent)
     for event in events:
         found.take(event)
     lists = found.result()
@@ -247,12 +250,15 @@ def recorded(
 
 
 def _means(lists: ListGains, name: str, chosen: NDArray[np.bool_]) -> dict[str, Any]:
-    """Gain and its change in percent, over queries, each of which counts once."""
+    """Gain and its change in percent, over queries: each is the mean of its lists, which count their worth."""
     if not chosen.any():
         return {"ndcg_at_10": None, "change": None, "error": 0.0, "changes": []}
     query = np.unique(lists.query[chosen], return_inverse=True)[1]
-    number = np.bincount(query)
-    own, had = (np.bincount(query, lists.gains[of][chosen]) / number for of in (name, AS_SHOWN))
+    number, worth = np.bincount(query), lists.worth[chosen]
+    whole = float((np.bincount(query, worth) / number).mean())
+    own, had = (
+        np.bincount(query, worth * lists.gains[of][chosen]) / number / whole for of in (name, AS_SHOWN)
+    )
     changes = 100.0 * (own - had) / had.mean()
     error = float(changes.std(ddof=1) / np.sqrt(len(changes))) if len(changes) > 1 else 0.0
     change = None if name == AS_SHOWN else float(changes.mean())

@@ -239,6 +239,26 @@ def test_a_blend_ranks_the_best_by_similarity_and_by_text_and_nothing_else() -> 
     np.testing.assert_array_equal(scores[TEXT], np.take_along_axis(signals.text(rows), shown, axis=1))
 
 
+def test_lists_of_a_corpus_with_texts_are_hybrid_and_carry_the_scores_of_texts() -> None:
+    corpus = searched()
+    signals = Signals(corpus)
+    parts = split(corpus.queries, corpus.items, 0, 200, 100)
+    best, scores = signals.shown(parts.learned, 20)
+    found = parts.searches(Searchers(), 400, 0, best)
+    assert {*map(tuple, found.items)} <= {*map(tuple, best)}
+    blocks = [*parts.clicks(found, scores=scores)]
+    texts = {name for block in blocks if block.scores for name in block.scores.names}
+    assert texts == {TEXT}
+    rows = {corpus.queries[row].tobytes(): row for row in parts.learned}
+    names = {vector.tobytes(): row for row, vector in enumerate(corpus.items)}
+    for block in blocks:
+        assert block.scores is not None
+        vectors = block.tables[0].vectors
+        for (query, item), (value,) in zip(block.index.tolist(), block.scores.values.tolist(), strict=True):
+            row, other = rows[vectors[query].tobytes()], names[vectors[item].tobytes()]
+            assert value == np.float32(signals.text(np.array([row]))[0, other])  # type: ignore[misc]
+
+
 def a_row(name: str, changes: list[float], *, had: bool = False) -> dict[str, Any]:
     of = {"change": float(np.mean(changes)), "error": 0.1, "changes": changes}
     return {"metric": name, "had": had, "asked": {"change": 2.0, "error": 0.2}} | of

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from kinstream.cli.main import cli
+from kinstream.evaluation.queries.compare import FUSED, HINDSIGHT
 from kinstream.evaluation.queries.recommendation import recommended
-from kinstream.evaluation.queries.recorded import AS_SHOWN, RecordedLists, gain, recorded
+from kinstream.evaluation.queries.recorded import AS_SHOWN, EQUAL, RecordedLists, gain, recorded
 from kinstream.evaluation.queries.sources import lines_of
 from kinstream.streams.errors import SettingsError, SourceError
 
@@ -64,7 +67,7 @@ def log(path: Path, lists: int = 400, *, says: float = 2.0, queries: int = 150, 
 
 
 def rows_of(path: Path, *kinds: str) -> dict[str, dict[str, Any]]:
-    rows, number = recorded(lines_of(path), {kind: (kind, {}) for kind in kinds})
+    rows, number = recorded(lines_of(path), {kind: (kind, {}) for kind in kinds}, 0.5)
     assert number > 100
     return {row["metric"]: row for row in rows}
 
@@ -77,6 +80,18 @@ def test_a_gain_counts_clicks_by_their_worth_and_loses_ties() -> None:
     assert gain(np.array([np.nan, 3.0, 2.0, 1.0]), np.array([1.0, 0, 0, 0])) == pytest.approx(
         1.0 / np.log2(5.0)
     )
+
+
+def test_a_score_that_says_what_is_sought_is_found_and_noise_is_not(tmp_path: Path) -> None:
+    found = rows_of(log(tmp_path / "log"), "adapter")
+    order = [AS_SHOWN, "similarity", "noise", "rank", FUSED, EQUAL, HINDSIGHT, "adapter"]
+    assert [*found] == order and [name for name, row in found.items() if row["had"]] == [AS_SHOWN]
+    gains = {name: row["ndcg_at_10"] for name, row in found.items()}
+    assert gains[HINDSIGHT] >= gains["rank"] - 0.01
+    assert gains["rank"] > 1.2 * gains[EQUAL] > 1.2 * gains["noise"]
+    # A random order is as good as noise: the place's examination is taken out of it.
+    assert abs(gains[AS_SHOWN] - gains["noise"]) < 0.06
+    assert recommended([*found.values()], ["adapter"]).startswith("Recommended: rank, +")
 
 
 def test_what_was_shown_is_kept_where_no_score_says_more(tmp_path: Path) -> None:
@@ -95,6 +110,18 @@ def test_a_ranking_is_judged_on_a_list_before_it_learns_it(tmp_path: Path) -> No
     assert 100 < len(some.new) < len(every.new)
     for name in (AS_SHOWN, "similarity", "adapter"):
         np.testing.assert_array_equal(every.gains[name][: len(some.new)], some.gains[name])
+
+
+def test_the_command_reads_a_file_of_events(tmp_path: Path) -> None:
+    path = log(tmp_path / "log.jsonl")
+    arguments = ["evaluate", "queries", "--from", f"events:{path}"]
+    shown = CliRunner().invoke(cli, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "changes against what was shown" in shown.output and "Recommended: " in shown.output
+    rows = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).output)["rows"]
+    assert {"rank", "noise", "similarity", "adapter"} <= {row["metric"] for row in rows}
+    wrong = CliRunner().invoke(cli, [*arguments, "--learner", "lda"])
+    assert wrong.exit_code != 0 and "no similarity of queries to items" in str(wrong.exception) + wrong.output
 
 
 def test_a_file_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:
