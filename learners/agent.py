@@ -367,7 +367,8 @@ class LearnerMachine(Machine):
         judge = None if current is None else cast(Judge | None, current.judge)
         if judge is None and self._held_out:
             judge = self.make_judge(name)
-        learned, report, kept = record.without_lists(), None, _NO_RULES
+        whole: bool = getattr(core, "whole_lists", False)
+        learned, report, kept = record if whole else record.without_lists(), None, _NO_RULES
         if judge is not None and record.kind in core.accepts:
             held = judge.rows(record)
             if judge.watches(record, held):
@@ -376,7 +377,9 @@ class LearnerMachine(Machine):
                     core.learn(record.take(slice(0, 0)))
                 judge, report = judge.after(core, record, held)
             if held.any():
-                learned, kept = learned.take(np.flatnonzero(~held)), record.rule[held]
+                lists = None if learned.lists is None else learned.lists.take(~judge.lists(learned))
+                learned = replace(learned.take(np.flatnonzero(~held)), lists=lists)
+                kept = record.rule[held]
         renewals = getattr(core, "renewals", 0)
         outcomes = core.learn(learned) if record.kind in core.accepts else None
         return before, judge, report, learned, kept, renewals, outcomes

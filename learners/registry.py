@@ -34,6 +34,7 @@ _OWN: Final = {
     "omks": "kinstream.learners.several_modalities.omks:OMKS",
     "opml": "kinstream.learners.one_modality.opml:OPML",
     "pola": "kinstream.learners.one_modality.pola:POLA",
+    "ranking": "kinstream.learners.ranking.learner:Ranking",
     "rca": "kinstream.learners.baselines.rca:RCA",
     "rdml": "kinstream.learners.one_modality.rdml:RDML",
     "soml-da": "kinstream.learners.one_modality.soml_da:SOMLDA",

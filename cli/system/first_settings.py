@@ -36,10 +36,11 @@ _CLICKS: Final = """\
 kind = "clicks"
 rules = ["click-list"]                  # other rules take the order of your lists for what users want: docs/building.md
 
-# Maps queries, and leaves the items of your store as they are: docs/adapter.md.
-[learners.adapter]
-kind = "adapter"
+# Maps queries, weighs the scores of your lists, and leaves the items of your store as they are: docs/adapter.md.
+[learners.ranking]
+kind = "ranking"
 from = ["clicks"]
+# start = {similarity = 0.5, text = 0.5}  # shares of the ranking that people have; left out: similarity alone
 """
 #: The part of each sort of data.
 DATA: Final = {
@@ -62,7 +63,7 @@ kind = "closure"
     + """
 # `kinstream serve` maps queries and asks your store: docs/serving.md.
 # [serve.spaces.NAME]
-# learner = "adapter"
+# learner = "ranking"
 # backend = "pgvector"
 # connection_file = "database.url"
 # collection = "docs"

@@ -86,6 +86,11 @@ class Judge:
         """(m,) rows of held-out events."""
         return self._choice.rows(block)
 
+    def lists(self, block: ConstraintBlock) -> Flags:
+        """(k,) held-out lists of a block with lists."""
+        assert block.lists is not None
+        return self._choice.vectors(block, block.lists.query)
+
     def knows(self, block: ConstraintBlock) -> bool:
         """Whether earlier blocks had these modalities."""
         if self._modalities is None:

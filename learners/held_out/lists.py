@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.held_out.blended import Blended
 from kinstream.learners.held_out.counts import Counts
 from kinstream.learners.held_out.metrics import ByMetric, Metrics
 from kinstream.learners.held_out.sample import Sample
@@ -106,14 +107,21 @@ class Lists:
         """What each metric lost (k, 6) of the gain of the clicked items of some lists."""
         sample = self._sample
         named = np.unique(np.concatenate([lists.item[lists.starts[i] : lists.starts[i + 1]] for i in rows]))
-        apart = metrics.all_pairs(X[lists.query[rows]], np.concatenate([X[named], sample.vectors]))
+        candidates = np.concatenate([X[named], sample.vectors])
+        apart = metrics.all_pairs(X[lists.query[rows]], candidates)
+        blended = Blended.of(metrics.learner, X[lists.query[rows]], candidates)
         found = np.empty((len(rows), len(apart)))
         for k, i in enumerate(rows):
             places = slice(int(lists.starts[i]), int(lists.starts[i + 1]))
             items, weight = lists.item[places], weights[places]
             clicked = np.flatnonzero(weight)
-            shown = apart[:, k, np.searchsorted(named, items)]
-            others = apart[:, k, len(named) :][:, ~np.isin(sample.hashes, own[items])]
+            of_shown = np.searchsorted(named, items)
+            of_others = len(named) + np.flatnonzero(~np.isin(sample.hashes, own[items]))
+            if blended is None:
+                shown, others = apart[:, k, of_shown], apart[:, k, of_others]
+            else:
+                scores = None if lists.scores is None else lists.scores.take(places)
+                shown, others = blended.distances(k, apart[:, k], of_shown, of_others, scores)
             wanted = shown[:, clicked, None]
             # Ties are lost.
             rank = (~(wanted < shown[:, None, :])).sum(axis=2)

@@ -21,6 +21,7 @@ from kinstream.learners.composite import Composite
 from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
+from kinstream.learners.ranking.learner import Ranking
 from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.streams.agents.space import core_state, restore_space
@@ -67,9 +68,10 @@ class Export:
         order differs from that of the distance, which uses only the positive semi-definite part of W.
         An adapter has none of these, but float32 `U` and `V` (d, r), or `W` (d, d) of rank 0. Metadata gives under
         `query_map` the image of a raw query q, and under `rank` the order of items x: a service computes the query map
-        with numpy, and queries a store of unchanged items by the cosine or dot `product`. Of a smaller rank k it has
-        `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner product
-        ranks. Other learners of a similarity also have `query_map` if they do not scale items.
+        with numpy, and queries a store of unchanged items by the cosine or dot `product`. A ranking also has `weights`
+        and `scales` (K,) of the `signals` of metadata, which says under `blend` how they rank. Of a smaller rank k
+        there are `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner
+        product ranks. Other learners of a similarity also have `query_map` if they do not scale items.
         A mixture has no single map, but the parts that metadata lists under `parts`, and `keep` (r, k)
         if fewer columns were asked for.
     metadata : texts by name.
@@ -226,6 +228,10 @@ def export(
             matrix, offset = (kept @ matrix).astype(matrix.dtype), (kept @ offset).astype(offset.dtype)
         arrays = {"map": matrix, "offset": offset}
         use = "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset"
+    if isinstance(learner, Ranking) and rank is None:
+        blend = learner.blend
+        arrays |= {"weights": blend.weights, "scales": blend.units}
+        more |= blend.texts()
     if isinstance(learner, Bilinear) and not isinstance(learner, Adapter):
         W = learner.W
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
@@ -283,10 +289,14 @@ def encode(exported: Export, form: str) -> bytes:
     ------
     SettingsError : another format.
     """
-    arrays = {name: np.ascontiguousarray(array) for name, array in exported.arrays.items()}
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.ascontiguousarray(array) for name, array in exported.arrays.items()
+    }
     match form:
         case "npz":
             file = BytesIO()
+            if "signals" in exported.metadata:
+                arrays["signals"] = np.array(json.loads(exported.metadata["signals"]))
             np.savez(file, **arrays, metadata=np.array(json.dumps(exported.metadata, sort_keys=True)))  # type: ignore[arg-type, unused-ignore]
             return file.getvalue()
         case "safetensors":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.onnx_graph import Graph, Value
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.network import OAHUNetwork
+from kinstream.learners.ranking.learner import Ranking
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.streams.errors import CheckpointError, SettingsError
 
@@ -68,7 +70,12 @@ def encode_onnx(learner: Learner, metadata: dict[str, str], rank: int | None = N
         use = (
             f"{OUTPUT} of raw queries {inputs}: items are ordered by their {learner.product} product with it"
         )
-    return graph.encode(named, "metric", metadata | {"scaler": "none", "use": use})
+    more = {"scaler": "none", "use": use}
+    if isinstance(learner, Ranking):
+        blend = learner.blend
+        numbers = {"weights": blend.weights, "scales": blend.units}
+        more |= blend.texts() | {name: json.dumps(one.tolist()) for name, one in numbers.items()}
+    return graph.encode(named, "metric", metadata | more)
 
 
 def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:

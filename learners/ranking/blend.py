@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
@@ -19,6 +20,11 @@ SIMILARITY: Final = "similarity"
 ADAPTED: Final = "adapted"
 #: Larger values count as this one, so that no sum overflows.
 LARGEST: Final = 1e100
+#: How signals (n,) of the candidates of a query rank them, for readers of an exported file.
+USE: Final = (
+    "sum of weights * (s - mean of s) / scales over `signals`, largest first; a scale of 0 is max of s - min of s; "
+    "missing values count as the mean; adapted is the similarity to the mapped query"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +66,12 @@ class Blend:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
+    @property
+    def units(self) -> Values:
+        """(K,) the scales, 0 where they are the widths over the candidates."""
+        assert self.scales is not None
+        return self.scales
+
     @classmethod
     def fixed(cls, shares: Mapping[str, float]) -> Self:
         """The ranking that people have before anything is learned, such as {"similarity": 0.5, "text": 0.5}.
@@ -96,6 +108,10 @@ class Blend:
         found = dict(zip(names, terms, strict=True))
         return {name: found.get(name, np.zeros(n)) for name in sorted(self.names)}
 
+    def texts(self) -> dict[str, str]:
+        """What the metadata of an exported file says: names, in the order of `weights` and `scales`, and their use."""
+        return {"signals": json.dumps(self.names), "blend": USE}
+
     def _terms(self, signals: Signals) -> tuple[int, list[str], Values]:
         """Number of candidates n, names of k signals in alphabetical order, and what they add (k, n)."""
         shapes = {np.shape(one) for one in signals.values()}
@@ -106,8 +122,7 @@ class Blend:
         if not names or not n:
             return n, names, np.zeros((len(names), n))
         rows = [self.names.index(name) for name in names]
-        assert self.scales is not None
-        found = normalised(np.array([signals[name] for name in names], np.float64), self.scales[rows])
+        found = normalised(np.array([signals[name] for name in names], np.float64), self.units[rows])
         found *= self.weights[rows, None]
         return n, names, found
 

@@ -66,6 +66,22 @@ class ShownLists:
         """How many lists."""
         return len(self.query)
 
+    def take(self, use: NDArray[np.bool_]) -> ShownLists | None:
+        """Some of the lists (k,), of the same rows; None if there are none of them."""
+        if use.all() or not use.any():
+            return self if use.any() else None
+        lengths = np.diff(self.starts)
+        places = np.repeat(use, lengths)
+        return ShownLists(
+            self.query[use],
+            np.append(0, np.cumsum(lengths[use])).astype(np.int32),
+            self.item[places],
+            self.clicked[places],
+            self.actor[use],
+            self.exponent,
+            None if self.scores is None else self.scores.take(places),
+        )
+
 
 class Difference(NamedTuple):
     """Mistake rate of the learned metric less that of an un-learned one, with the bounds of a 95 % interval."""

@@ -291,7 +291,7 @@ class ConstraintBlock:
         its own.
     earlier : kind of the constraints that events of this block gave in blocks before it, if that is the other one, or
         None.
-    lists : the lists behind the constraints, for judges; None where there are none. Learners do not get them.
+    lists : the lists behind the constraints; None where there are none. Judges get them, and the learner `ranking`.
     scores : a row for each constraint: of a pair of `LIST_RULE`, those that its item had in the list; None without.
     """
 

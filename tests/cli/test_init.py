@@ -50,7 +50,7 @@ def test_the_service_in_the_comments_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "kinstream.toml"
     text, mark, service = first_settings("embeddings", "a:1", "./b").partition("# [serve")
     file.write_text(text + (mark + service).replace("# ", ""))
-    assert checked(str(file)).serve.spaces["NAME"].learner == "adapter"
+    assert checked(str(file)).serve.spaces["NAME"].learner == "ranking"
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ü", "a'b", "#"])

@@ -22,13 +22,13 @@ from tests.support.pipeline import settings
 
 #: Kinds that have no full matrix: many features are no reason to refuse them.
 NARROW = {
-    *("adapter", "euclidean", "kernel-lego", "lda", "lomdml", "oahu", "omdl-lr-like", "omks"),
+    *("adapter", "euclidean", "kernel-lego", "lda", "lomdml", "oahu", "omdl-lr-like", "omks", "ranking"),
     *("soml-da", "soml-tg"),
 }
 
 
 def machine(kind: str, most_bytes: int = 1_500_000_000, **section: Any) -> Machine:
-    lists = kind == "adapter"
+    lists = kind in ("adapter", "ranking")
     builder = {"kind": "clicks" if lists else "random-triplets"}
     made = settings(builders={"made": builder}, learners={"it": {"kind": kind, "from": ["made"], **section}})
     made = made.model_copy(

@@ -59,6 +59,8 @@ RANKED: list[dict[str, Any]] = [
         for bias in ("weights", "thinning", "fair-pairs", "randomised")
     ),
 ]
+#: Learners of whole lists.
+WHOLE = ("adapter", "ranking")
 #: Learners of triplets, of pairs, of lists, of several modalities and of others; all but the one that learns nothing.
 LEARNING = sorted(set(registry.own_names()) - {"euclidean"})
 
@@ -77,7 +79,7 @@ def test_no_learner_takes_the_order_of_ranked_lists_for_what_users_want(
             f"[learners.l] ({kind}) follows [builders.b], whose rules ({rules['rules'][0]}"
         )
         assert 'Set rules = ["click-list"] in [builders.b]' in told
-        assert ('kind = "adapter" in [learners.l]' in told) == (kind != "adapter")
+        assert ('kind = "adapter" in [learners.l]' in told) == (kind not in WHOLE)
         assert "unranked_lists = true in [learners.l]" in told
 
 
@@ -85,7 +87,7 @@ def test_no_learner_takes_the_order_of_ranked_lists_for_what_users_want(
 def test_whole_lists_are_for_learners_of_lists(kind: str) -> None:
     # The rule where none is set, too.
     for builder in ({"kind": "clicks"}, {"kind": "clicks", "rules": [LIST_RULE, "co-click"]}):
-        if kind == "adapter":
+        if kind in WHOLE:
             assert learner_spec(settings(builder, kind), "l").name == "l"
             continue
         with pytest.raises(SettingsError, match=r'\(click-list.* Set kind = "adapter" in \[learners.l\]'):
@@ -122,4 +124,4 @@ def test_the_settings_to_begin_with_of_clicks_are_whole_lists_and_a_learner_of_t
         clicked = [builder for builder in made.builders.values() if builder.kind == "clicks"]
         assert bool(clicked) == (data in ("clicks", "embeddings"))
         for builder in clicked:
-            assert builder.arguments()["rules"] == [LIST_RULE] and made.learners[name].kind == "adapter"
+            assert builder.arguments()["rules"] == [LIST_RULE] and made.learners[name].kind == "ranking"

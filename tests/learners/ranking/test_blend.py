@@ -37,8 +37,7 @@ def test_neither_the_order_of_candidates_nor_that_of_names_changes_a_bit(
     assert blend({name: one[rows] for name, one in signals.items()}).tobytes() == values[rows].tobytes()
     order = [*range(len(NAMES))]
     random.shuffle(order)
-    assert blend.scales is not None
-    other = Blend(tuple(NAMES[k] for k in order), blend.weights[order], blend.scales[order])
+    other = Blend(tuple(NAMES[k] for k in order), blend.weights[order], blend.units[order])
     assert other(signals).tobytes() == values.tobytes()
 
 
@@ -64,7 +63,7 @@ def test_a_missing_value_is_neutral(case: tuple[Blend, dict[str, Any]]) -> None:
         # A name that is missing for all is as if it had no weight.
         others = {other: value for other, value in signals.items() if other != name}
         weights = np.where(np.array(NAMES) == name, 0.0, blend.weights)
-        assert np.array_equal(blend(others), Blend(NAMES, weights, blend.scales)(signals))
+        assert np.array_equal(blend(others), Blend(NAMES, weights, blend.units)(signals))
 
 
 def test_candidates_are_ranked_by_weighted_shares_of_the_widths() -> None:

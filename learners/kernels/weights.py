@@ -1,0 +1,318 @@
+"""The compiled loop that learns weights of signals from whole lists, one list after the other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.compute.compilation import compiled
+
+Matrix = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Counters = NDArray[Any]
+
+#: The last place that has a gain.
+CUT: Final = 10
+#: Rows of the sums by which fixed rankings are compared with the learned one: of weights, of their squares, of the
+#: weighted differences, and of their squares.
+SUMS: Final = 4
+
+
+@compiled
+def times(counters: Counters, added: Numbers, key: np.uint64) -> int:
+    """Count a key in two rows of counters; how often it has come, never too low until counters are halved.
+
+    Parameters
+    ----------
+    counters : (2, c), c a power of two; changed in place.
+    added : (1,) keys since the last time that all were halved, which is after c; changed in place.
+    """
+    size = np.uint64(counters.shape[1])
+    one, two = np.int64(key % size), np.int64((key >> np.uint64(32)) % size)
+    before, other = int(counters[0, one]), int(counters[1, two])
+    counters[0, one], counters[1, two] = min(before + 1, 65_535), min(other + 1, 65_535)
+    added[0] += 1
+    if added[0] >= counters.shape[1]:
+        added[0] //= 2
+        for i in range(counters.shape[1]):
+            counters[0, i] //= 2
+            counters[1, i] //= 2
+    return 1 + min(before, other)
+
+
+@compiled
+def _follow(
+    s: Matrix,
+    Z: Matrix,
+    scales: Matrix,
+    recent: Matrix,
+    seen: Numbers,
+    slowest: float,
+    jump: float,
+    most: float,
+) -> None:
+    """Fill Z with a list's signals (n, K) less their means, in units of scales that follow their deviations."""
+    n, K = s.shape
+    sorted_ = np.empty(len(recent))
+    for k in range(K):
+        known, mean = 0, 0.0
+        for i in range(n):
+            if np.isfinite(s[i, k]):
+                known += 1
+                mean += s[i, k]
+        if known:
+            mean /= known
+        square = 0.0
+        for i in range(n):
+            Z[i, k] = s[i, k] - mean if np.isfinite(s[i, k]) else 0.0
+            square += Z[i, k] * Z[i, k]
+        deviation = np.sqrt(square / known) if known else 0.0
+        # One value, or rounding of equal ones, says nothing of a scale.
+        if known < 2 or not deviation > 1e-9 * abs(mean) or not np.isfinite(deviation):
+            for i in range(n):
+                Z[i, k] = 0.0
+            continue
+        seen[k] += 1
+        scales[k] += (deviation - scales[k]) * max(1.0 / seen[k], slowest)
+        recent[(seen[k] - 1) % len(recent), k] = deviation
+        if seen[k] >= len(recent):
+            for j in range(len(recent)):
+                sorted_[j] = recent[j, k]
+            sorted_.sort()
+            middle = sorted_[len(recent) // 2]
+            if middle > jump * scales[k] or jump * middle < scales[k]:
+                scales[k] = middle
+        for i in range(n):
+            Z[i, k] = min(max(Z[i, k] / scales[k], -most), most)
+
+
+@compiled
+def _gain(v: Matrix, clicked: NDArray[np.bool_], unbias: Matrix) -> float:
+    """What a ranking gives to the clicked items of a list; ties are lost."""
+    total, gain = 0.0, 0.0
+    for c in range(len(v)):
+        if not clicked[c]:
+            continue
+        total += unbias[c]
+        rank = 0
+        for i in range(len(v)):
+            if not v[i] < v[c]:
+                rank += 1
+        if rank <= CUT:
+            gain += unbias[c] / np.log2(1.0 + rank)
+    return gain / total
+
+
+@compiled
+def _compare(
+    s: Matrix,
+    Z: Matrix,
+    W: Matrix,
+    shares: Matrix,
+    clicked: NDArray[np.bool_],
+    unbias: Matrix,
+    worth: float,
+    keep: float,
+    sums: Matrix,
+) -> None:
+    """Add to the sums (4, 1 + 2 K) what the learned ranking gains more than the first one and each signal."""
+    n, K = Z.shape
+    v = np.zeros(n)
+    for i in range(n):
+        for k in range(K):
+            v[i] += W[k] * Z[i, k]
+    learned = _gain(v, clicked, unbias)
+    for j in range(1 + 2 * K):
+        v[:] = 0.0
+        if j == 0:
+            for k in range(K):
+                if shares[k] == 0.0:
+                    continue
+                low, high = np.inf, -np.inf
+                for i in range(n):
+                    if np.isfinite(s[i, k]):
+                        low, high = min(low, Z[i, k]), max(high, Z[i, k])
+                if high > low:
+                    for i in range(n):
+                        v[i] += shares[k] * Z[i, k] / (high - low)
+        else:
+            k = (j - 1) // 2
+            for i in range(n):
+                v[i] = Z[i, k] if j % 2 else -Z[i, k]
+        more = learned - _gain(v, clicked, unbias)
+        sums[0, j] = keep * sums[0, j] + worth
+        sums[1, j] = keep * keep * sums[1, j] + worth * worth
+        sums[2, j] = keep * sums[2, j] + worth * more
+        sums[3, j] = keep * sums[3, j] + worth * more * more
+
+
+@compiled
+def _solve(A: Matrix, g: Matrix) -> bool:
+    """Solve A x = g in place, A positive definite; whether it was."""
+    K = len(g)
+    for j in range(K):
+        for i in range(j, K):
+            total = A[i, j]
+            for m in range(j):
+                total -= A[i, m] * A[j, m]
+            if i == j:
+                if not total > 0.0 or not np.isfinite(total):
+                    return False
+                A[j, j] = np.sqrt(total)
+            else:
+                A[i, j] = total / A[j, j]
+    for i in range(K):
+        for m in range(i):
+            g[i] -= A[i, m] * g[m]
+        g[i] /= A[i, i]
+    for i in range(K - 1, -1, -1):
+        for m in range(i + 1, K):
+            g[i] -= A[m, i] * g[m]
+        g[i] /= A[i, i]
+    return True
+
+
+@compiled
+def weigh(
+    S: Matrix,
+    starts: NDArray[np.int32],
+    clicked: NDArray[np.bool_],
+    queries: Keys,
+    actors: Keys,
+    exponent: float,
+    rule: Matrix,
+    priors: Matrix,
+    shares: Matrix,
+    W: Matrix,
+    F: Matrix,
+    scales: Matrix,
+    recent: Matrix,
+    seen: Numbers,
+    sums: Matrix,
+    counters: Counters,
+    added: Numbers,
+    clipped: NDArray[np.bool_],
+) -> None:
+    """Learn the lists in order.
+
+    Parameters
+    ----------
+    S : (t, K) signals of all places; what is not finite is missing.
+    starts, clicked : (k + 1,) and (t,) as in `kinstream.streams.records.held_out.ShownLists`.
+    queries, actors : (k,) hashes; an actor of 0 is nobody.
+    exponent : place r is examined with probability r^-exponent.
+    rule : (8,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
+        in full, largest change of a weight, least share of a deviation in its scale, factor of a jump, largest signal,
+        places that worth refers to.
+    priors : (K,) how many lists, about, hold each weight where it began.
+    shares : (K,) of the first ranking.
+    W, F : (K,) weights and (K, K) what lists say of their precision; changed in place, as is all that follows.
+    scales, recent, seen : (K,), (15, K) and (K,) see `_follow`.
+    sums : (4, 1 + 2 K) see `_compare`.
+    counters, added : (2, 2, c) and (2, 1) of queries and of actors, see `times`.
+    clipped : (k,) set where the change of a weight was shortened.
+    """
+    keep, keep_sums, most_clicked, longest, slowest, jump, most, places = rule
+    K = len(W)
+    A, g, mean = np.empty((K, K)), np.empty(K), np.empty(K)
+    for at in range(len(starts) - 1):
+        first, n = starts[at], starts[at + 1] - starts[at]
+        s, hit = S[first : first + n], clicked[first : first + n]
+        Z, unbias = np.empty((n, K)), np.empty(n)
+        _follow(s, Z, scales, recent, seen, slowest, jump, most)
+        repeats = float(times(counters[0], added[0], queries[at]))
+        if actors[at] != 0:
+            repeats *= float(times(counters[1], added[1], actors[at]))
+        clicks, share = 0, 0.0
+        for i in range(n):
+            unbias[i] = (i + 1.0) ** exponent
+            if hit[i]:
+                clicks += 1
+                share += unbias[i]
+        if clicks == 0:
+            continue
+        worth = share / clicks / places**exponent / repeats
+        _compare(s, Z, W, shares, hit, unbias, worth, keep_sums, sums)
+        # The chance of a click on each item, if there is one.
+        p, top = np.zeros(n), -np.inf
+        for i in range(n):
+            for k in range(K):
+                p[i] += W[k] * Z[i, k]
+            p[i] -= np.log(unbias[i])
+            top = max(top, p[i])
+        total = 0.0
+        for i in range(n):
+            p[i] = np.exp(p[i] - top)
+            total += p[i]
+        weight = min(1.0, most_clicked / clicks) / repeats
+        mean[:], g[:] = 0.0, 0.0
+        for i in range(n):
+            p[i] /= total
+            for k in range(K):
+                mean[k] += p[i] * Z[i, k]
+                g[k] += (p[i] - (1.0 / clicks if hit[i] else 0.0)) * Z[i, k]
+        for j in range(K):
+            for k in range(j + 1):
+                inner = 0.0
+                for i in range(n):
+                    inner += p[i] * Z[i, j] * Z[i, k]
+                F[j, k] = F[k, j] = keep * F[j, k] + weight * (inner - mean[j] * mean[k])
+                A[j, k] = F[j, k]
+            A[j, j] += priors[j]
+            g[j] *= weight
+        if not _solve(A, g):
+            continue
+        for k in range(K):
+            if abs(g[k]) > longest:
+                g[k] = longest if g[k] > 0.0 else -longest
+                clipped[at] = True
+            W[k] -= g[k]
+
+
+@compiled
+def mapped(Q: Any, T: Any, P: Any) -> None:
+    """P = Q T for Q (b, d) and T (d, r). The bits of a row do not depend on the others."""
+    P[:] = 0
+    for j in range(len(T)):
+        row = T[j]
+        for i in range(len(Q)):
+            one, out = Q[i, j], P[i]
+            for k in range(len(row)):
+                out[k] += one * row[k]
+
+
+@compiled
+def similarities(X: Any, item: Any, query: Any, moved: Any, anchors: Any, out: Matrix) -> None:
+    """Fill the columns of out (t, 2) with the products of items with their queries, and with the mapped queries.
+
+    Sums are of 16 parts, so that they are fast; their order is fixed.
+
+    Parameters
+    ----------
+    X : (n, d) vectors.
+    item : (t,) rows of the items.
+    query : (t,) rows of `moved` and `anchors`.
+    moved : (b, d) mapped queries.
+    anchors : (b,) rows of the queries.
+    """
+    d = X.shape[1]
+    whole = d - d % 16
+    a, b = np.empty(16, X.dtype), np.empty(16, X.dtype)
+    for t in range(len(item)):
+        x, q, m = X[item[t]], X[anchors[query[t]]], moved[query[t]]
+        a[:], b[:] = 0, 0
+        for j in range(0, whole, 16):
+            for c in range(16):
+                a[c] += x[j + c] * q[j + c]
+                b[c] += x[j + c] * m[j + c]
+        for j in range(whole, d):
+            a[j - whole] += x[j] * q[j]
+            b[j - whole] += x[j] * m[j]
+        one, two = 0.0, 0.0
+        for c in range(16):
+            one += float(a[c])
+            two += float(b[c])
+        out[t, 0], out[t, 1] = one, two

@@ -1,0 +1,180 @@
+"""Ranking: a query map and weights of everything that is known of a query and an item, from whole lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.adapter.learner import Adapter
+from kinstream.learners.base.learner import Outcomes, Rows, State
+from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.lists import BlockLists, mapped
+from kinstream.learners.ranking.weights import SIGNALS, Weights
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.state import with_prefix, without_prefix
+from kinstream.streams.records.values import ConstraintBlock
+
+#: What the names of the weights' part of a state begin with.
+_PART: Final = "ranking."
+
+
+class Ranking(Adapter):
+    r"""Ranks by the adapter's map and everything else that a list says of its items.
+
+    The map, its state and its parameters are those of `kinstream.learners.adapter.learner.Adapter`. Beside it, each
+    signal has a weight: the scores that lists carry, such as BM25 or age, the similarity to the query as it is, and the
+    adapted one. The weights are learned by `kinstream.learners.ranking.weights.Weights` from whole lists, with all that
+    was shown, and by what the map said before it learned the list.
+
+    `blend` ranks: by the learned weights where they rank what was clicked no worse than `start` does, else by `start`;
+    or by one signal where that ranks better than both by more than two standard errors. The comparison is that of
+    lists that were not learned yet.
+
+    Parameters
+    ----------
+    start : shares of the ranking that people have, by signal, such as {"similarity" = 0.5, "text" = 0.5}. Left out: the
+        similarity alone.
+    rank, step, pull, memory, product, seed, dtype : as of the adapter.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range, or the shares are not finite numbers of 1 to 34 signals, some not 0.
+
+    Notes
+    -----
+    Blocks without whole lists teach the map alone: their rows end with the last clicked item of each list, so that
+    whatever ranked the lists would seem to be wrong.
+
+    With product = "cosine", the adapted similarity is the cosine with the mapped query.
+
+    References
+    ----------
+    Joachims, Swaminathan, Schnabel: Unbiased learning-to-rank with biased feedback. WSDM 2017 (places are examined with
+    known probabilities).
+    Xia, Wu, Hoi: Online multi-modal distance metric learning. TKDE 2014 (weights of similarities beside their maps).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream.learners.ranking.learner import Ranking
+    >>> model = Ranking(start={"similarity": 0.5, "text": 0.5})
+    >>> model.blend({"similarity": np.array([0.9, 0.5]), "text": np.array([1.0, 4.0])}).tolist()
+    [0.0, 0.0]
+    """
+
+    algorithm: ClassVar[str] = "ranking/1"
+    #: Learners get the lists of a block beside its constraints.
+    whole_lists: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        start: Mapping[str, float] | None = None,
+        rank: int | None = None,
+        step: float | None = None,
+        pull: float = 0.012,
+        *,
+        memory: int = 512,
+        product: str = "cosine",
+        seed: int = 0,
+        dtype: str = "float32",
+    ) -> None:
+        self._start = _checked({SIMILARITY: 1.0} if start is None else start)
+        self._weights = Weights(self._start)
+        self._lists: BlockLists | None = None
+        super().__init__(rank, step, pull, memory=memory, product=product, seed=seed, dtype=dtype)
+
+    @property
+    def start(self) -> Blend:
+        """The ranking before anything was learned."""
+        return self._weights.first
+
+    @property
+    def learned_blend(self) -> Blend:
+        """The learned weights, whether they are served or not."""
+        return self._weights.learned
+
+    @property
+    def blend(self) -> Blend:
+        """The ranking that is to be served."""
+        return self._weights.blend
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of `blend`, by signal."""
+        found = self.blend
+        return dict(zip(found.names, found.weights.tolist(), strict=True))
+
+    def signals(self, X: Rows, Y: Rows) -> dict[str, Rows]:
+        """The two similarities (n, k) of every row of X (n, d) to every row of Y (k, d), raw features, as in lists.
+
+        Raises
+        ------
+        ValueError
+            X or Y is not of d features.
+        """
+        left, right = self.scale(X), self.scale(Y)
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(f"expected tables of the same features, got {left.shape} and {right.shape}")
+        with one_blas_thread(), np.errstate(all="ignore"):
+            moved = self._begun(left.shape[1])._weighted(left)
+            if self.product == "cosine":
+                length = np.sqrt(np.einsum("ij,ij->i", moved, moved))
+                moved = moved / np.where(length > 0.0, length, 1.0)[:, None]
+            return {SIMILARITY: left @ right.T, ADAPTED: moved @ right.T}
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        return super().state() | with_prefix(_PART, self._weights.state())
+
+    def restore(self, state: State) -> None:
+        super().restore({name: value for name, value in state.items() if not name.startswith(_PART)})
+        self._weights = Weights(self._start)
+        self._weights.restore(without_prefix(_PART, state))
+
+    # ---- learning ---------------------------------------------------------------------------------------------------
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        self._lists = BlockLists(block, block.lists) if block.lists is not None and len(block) else None
+        try:
+            outcomes = super().learn(block)
+            if self._lists is not None:
+                outcomes.clipped[self._lists.clipped] = True
+            return outcomes
+        finally:
+            self._lists = None
+
+    def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
+        if self._lists is not None:
+            self._lists.prepare(batch.X, batch.group)
+        super()._fit(batch, outcomes)
+
+    def _measure(
+        self, X: Rows, index: NDArray[np.int32], first: int, last: int, found: NDArray[np.float64]
+    ) -> None:
+        if self._lists is None or last <= first:
+            super()._measure(X, index, first, last, found)
+            return
+        anchors, place = np.unique(index[first:last, 0], return_inverse=True)
+        moved = mapped(X[anchors], self._mean)
+        found[first:last] = np.einsum("ij,ij->i", moved[place], X[index[first:last, 1]])
+        self._lists.learn(self._weights, X, anchors, moved, self.product == "cosine", last)
+
+
+def _checked(start: Mapping[str, float]) -> dict[str, float]:
+    """Checked shares of a ranking."""
+    try:
+        found = {str(name): float(share) for name, share in start.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise SettingsError(f"start is a table of shares by signal, not {start!r}") from None
+    if not 1 <= len(found) <= SIGNALS or not all(np.isfinite([*found.values()])) or not any(found.values()):
+        raise SettingsError(
+            f"start has finite shares of 1 to {SIGNALS} signals, some not 0, not {dict(start)!r}"
+        )
+    return found
