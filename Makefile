@@ -8,7 +8,7 @@ ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
 # What the demonstration needs, what the tests need, and what the long tests need: torch is 3 GB.
 RUN_EXTRAS := demo
-TEST_EXTRAS := dev,worker,learn,files,report,serve,faiss,pgvector,qdrant,baselines,onnx,otel
+TEST_EXTRAS := dev,worker,learn,files,report,serve,faiss,pgvector,qdrant,opensearch,baselines,onnx,otel
 LONG_EXTRAS := dev,all,recipes
 # Processes that run tests: some wait for others.
 JOBS ?= 4

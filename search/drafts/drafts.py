@@ -51,7 +51,7 @@ class Drafts:
 
         Parameters
         ----------
-        queries : what tells one query from another; see `of_vectors`.
+        queries : what tells one query from another; see `of_queries`.
         query_id : tells all of them from those of other requests, in place of `queries`.
         """
         return rows_of(queries, query_id, k, self._chosen)
@@ -95,6 +95,16 @@ def rows_of(
     return [row for row, query in enumerate(queries) if chosen(query)]
 
 
-def of_vectors(queries: Vectors) -> list[bytes]:
-    """What tells queries (n, d) from one another: the bytes of each, float32, little-endian."""
-    return [query.tobytes() for query in np.asarray(queries, "<f4")]
+def of_queries(vectors: Vectors | None, texts: Sequence[str] | None = None) -> list[bytes]:
+    """What tells queries from one another: the bytes of each vector, float32, little-endian, and its text.
+
+    Parameters
+    ----------
+    vectors : (n, d); None for queries by text alone.
+    texts : n; None for queries by vector alone.
+    """
+    rows = [] if vectors is None else [query.tobytes() for query in np.asarray(vectors, "<f4")]
+    if texts is None:
+        return rows
+    words = [b"text/" + text.encode("utf-8", "surrogatepass") for text in texts]
+    return [row + word for row, word in zip(rows or [b""] * len(words), words, strict=True)]

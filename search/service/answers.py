@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kinstream.search.backends.base import Query, Space, TooLarge, Unsupported
-from kinstream.search.drafts.drafts import of_vectors
+from kinstream.search.drafts.drafts import of_queries
 from kinstream.search.service.clients import charge, note_space
 from kinstream.search.service.desk import RETRY_SECONDS
 from kinstream.search.service.metrics import ServiceMetrics
@@ -27,7 +27,7 @@ from kinstream.search.service.requests import (
 from kinstream.search.service.service import Service
 from kinstream.search.service.traces import note_model
 from kinstream.search.spaces.errors import NotReady, UnknownItem, WrongDimension
-from kinstream.search.stores.base import BadFilter, BadVectors, StoreAway
+from kinstream.search.stores.base import BadFilter, BadText, BadVectors, StoreAway
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
 
@@ -47,8 +47,15 @@ class Answering:
         asked = read(SearchRequest, body)
         space = self._space(asked.space)
         self._check_k(asked.k)
-        rows = self._rows(asked, space)
-        query = Query(of_vectors(rows), asked.k, asked.query_id, rows, where=asked.filter)
+        if asked.vectors is None and asked.texts is None:
+            raise Refused(422, Why.INVALID, "Field required", place="vectors")
+        if asked.explain and not space.explains:
+            detail = f"the space {space.name!r} ranks by one distance, which each neighbour shows"
+            raise Refused(422, Why.INVALID, detail, place="explain")
+        rows = None if asked.vectors is None else self._rows(asked.vectors, space)
+        texts = None if asked.texts is None else self._texts(asked.texts, rows, space)
+        names = of_queries(rows, texts)
+        query = Query(names, asked.k, asked.query_id, rows, (), asked.filter, texts, asked.explain)
         return self._answer(space, query)
 
     def similar_posted(self, item: str, body: bytes) -> bytes:
@@ -71,7 +78,7 @@ class Answering:
     def map(self, body: bytes) -> bytes:
         asked = read(MapRequest, body)
         space = self._space(asked.space)
-        rows = self._rows(asked, space)
+        rows = self._rows(asked.vectors, space)
         try:
             state, side, vectors = space.map(rows)
         except _REFUSED as error:
@@ -110,15 +117,26 @@ class Answering:
         if k > self._limits.max_k:
             raise Refused(422, Why.TOO_LARGE, f"{k} neighbours; at most {self._limits.max_k}", place="k")
 
-    def _rows(self, asked: MapRequest, space: Space) -> Vectors:
-        return rows_of(asked.vectors, space.modalities, space.dimension, self._limits.max_rows)
+    def _rows(self, vectors: Any, space: Space) -> Vectors:
+        return rows_of(vectors, space.modalities, space.dimension, self._limits.max_rows)
+
+    def _texts(self, texts: Any, rows: Vectors | None, space: Space) -> list[str]:
+        if not space.texts:
+            raise Refused(422, Why.INVALID, f"the space {space.name!r} has no text", place="texts")
+        if rows is not None and len(texts) != len(rows):
+            detail = f"{len(texts)} texts and {len(rows)} vectors: each vector has one text"
+            raise Refused(422, Why.INVALID, detail, place="texts")
+        if len(texts) > self._limits.max_rows:
+            detail = f"{len(texts)} texts; at most {self._limits.max_rows} in a request"
+            raise Refused(422, Why.TOO_LARGE, detail, place="texts")
+        return list(texts)
 
     def _refusal(self, error: Exception, space: Space, query: Query | None) -> Refused:
         match error:
             case TooLarge():
                 return Refused(422, Why.NOT_FINITE, str(error), place=f"vectors[{error.row}]")
             case Unsupported():
-                by_item = query is not None and query.rows is None
+                by_item = query is not None and query.rows is None and query.texts is None
                 if by_item:
                     return Refused(404, Why.NOT_FOUND, str(error))
                 return Refused(422, Why.INVALID, str(error), place="filter")
@@ -132,7 +150,8 @@ class Answering:
                 return Refused(422, Why.WRONG_DIMENSION, f"the space has {error}", place="vectors")
             case BadFilter():
                 vectors = query is None or query.where is None or isinstance(error, BadVectors)
-                return Refused(422, Why.INVALID, str(error), place="vectors" if vectors else "filter")
+                place = "texts" if isinstance(error, BadText) else "vectors" if vectors else "filter"
+                return Refused(422, Why.INVALID, str(error), place=place)
             case StoreAway():
                 detail = f"the store of {space.name!r} did not answer: {error}"
                 return Refused(503, Why.STORE, detail, retry_seconds=RETRY_SECONDS)

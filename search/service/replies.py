@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 INDEX = "Of a space with our own index; left out otherwise."
+SIGNALS = "Of a space with signals; left out otherwise."
 STORE = "Of a space with a store; left out otherwise."
 
 
@@ -87,6 +88,15 @@ class Neighbour(BaseModel):
         default=None, description=f"Inner product or cosine of the mapped query and the item. {STORE}"
     )
     fields: dict[str, Any] | None = Field(default=None, description=f"Its columns. {STORE}")
+    value: float | None = Field(default=None, description=f"The sum of its terms, which ranks it. {SIGNALS}")
+    signals: dict[str, float | None] | None = Field(
+        default=None,
+        description=f"By `explain`: what the store says of it by name; null is missing. Of a drawn list, without the "
+        f"adapted similarity, which is a model's own. {SIGNALS}",
+    )
+    terms: dict[str, float] | None = Field(
+        default=None, description=f"By `explain`: what each signal adds to `value`. {SIGNALS}"
+    )
 
 
 class Result(BaseModel):

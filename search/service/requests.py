@@ -26,6 +26,16 @@ _ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(
 )
 _VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[_Finite], Field(min_length=1)])
 
+#: A query is a few words, or a paragraph. PostgreSQL takes no zero characters.
+Text = Annotated[str, Field(max_length=8_192, pattern=r"^[^\x00]*$")]
+Texts = Annotated[list[Text], Field(min_length=1)]
+VECTORS: Final = (
+    "Raw features. A list of vectors, or one vector; of several modalities, an object with either for each, the same "
+    "number of rows in all."
+)
+
+_TEXTS: Final[TypeAdapter[list[str]]] = TypeAdapter(Texts)
+
 SpaceName = Annotated[
     str | None,
     Field(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
@@ -54,20 +64,31 @@ class MapRequest(Asked):
     """Vectors: one, or several of equal length, or either of these for each modality by name."""
 
     vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
-        description="Raw features. A list of vectors, or one vector; of several modalities, an object with either "
-        "for each, the same number of rows in all.",
+        description=VECTORS,
         examples=[[[0.1, 0.2], [0.3, 0.4]]],
     )
 
 
-class SearchRequest(MapRequest):
-    """Queries by vector."""
+class SearchRequest(Asked):
+    """Queries by vector, by text, or by both: one text for each vector."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["vectors"]}, {"required": ["texts"]}]}
+    )
+    vectors: Rows | Vector | dict[str, Rows | Vector] | None = Field(default=None, description=VECTORS)
+    texts: Texts | Text | None = Field(
+        default=None,
+        description="What people have written. Of a space with a text: `serve.spaces.NAME.text`.",
+    )
     k: K = 10
     query_id: QueryId = None
     filter: dict[str, Any] | None = Field(
         default=None,
         description="Passed to the store: of Qdrant its own filter, of pgvector values, lists and bounds by column.",
+    )
+    explain: bool = Field(
+        default=False,
+        description="Each neighbour shows its signals, and what each adds to its value. Of a space with signals.",
     )
 
 
@@ -100,14 +121,15 @@ def read(kind: type[_Asked], body: bytes) -> _Asked:
         raise Refused(400, Why.NOT_JSON, f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise Refused(422, Why.INVALID, "the body must be a JSON object")
-    if "vectors" in kind.model_fields and "vectors" in found:
-        vectors = found["vectors"]
-        # The union is resolved here, so that an error has one place and large batches are checked once.
+    # Unions are resolved here, so that an error has one place and large batches are checked once.
+    given: dict[str, Any] = {}
+    if "vectors" in kind.model_fields and found.get("vectors") is not None:
+        given["vectors"] = _rows_of(found["vectors"])
         found["vectors"] = [[0.0]]
-        found_rows = _rows_of(vectors)
-        made = _validated(kind, found)
-        return made.model_copy(update={"vectors": found_rows})
-    return _validated(kind, found)
+    if "texts" in kind.model_fields and found.get("texts") is not None:
+        given["texts"] = _texts_of(found["texts"])
+        found["texts"] = ""
+    return _validated(kind, found).model_copy(update=given)
 
 
 def _validated(kind: type[_Asked], found: Any) -> _Asked:
@@ -123,6 +145,13 @@ def _rows_of(vectors: Any) -> Any:
             raise Refused(422, Why.INVALID, "no modality is given", place="vectors")
         return {name: _table(part, f"vectors.{name}") for name, part in vectors.items()}
     return _table(vectors, "vectors")
+
+
+def _texts_of(texts: Any) -> Any:
+    try:
+        return _TEXTS.validate_python([texts] if isinstance(texts, str) else texts, strict=True)
+    except ValidationError as error:
+        raise _refusal(error, "texts") from None
 
 
 def _table(value: Any, place: str) -> list[list[float]]:

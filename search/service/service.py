@@ -90,13 +90,13 @@ class Service:
     def _stores(self, create: Callable[[str, Place], Store] | None) -> dict[str, StoreSpace]:
         if not self.limits.stored:
             return {}
+        from kinstream.search.backends.ranked import RankedSpace
         from kinstream.search.backends.store import StoreSpace
         from kinstream.search.stores import kinds
 
+        shared = (self.models, threads_of(self.limits), create or kinds.create)
         return {
-            name: StoreSpace(
-                self.settings, name, section, self.models, threads_of(self.limits), create or kinds.create
-            )
+            name: (RankedSpace if section.ranks else StoreSpace)(self.settings, name, section, *shared)
             for name, section in self.limits.stored.items()
         }
 

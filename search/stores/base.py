@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.configuration.service import ADAPTED, SIMILARITY, TEXT
 from kinstream.streams.errors import KinstreamError, SettingsError
 from kinstream.streams.records.values import Vectors
 
@@ -26,6 +30,10 @@ class BadVectors(BadFilter):
     """The vectors of a request are not what the store takes, whatever its filter is."""
 
 
+class BadText(BadFilter):
+    """A text of a request is not what the store takes, whatever its filter is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where items lie, as the settings of a space say.
@@ -38,6 +46,8 @@ class Place:
     columns : what answers show of an item besides its id.
     seconds : longest wait for one answer.
     options : the store's own.
+    text : what is searched by words; empty for nothing.
+    signals : columns of numbers by which items are ranked.
     """
 
     connection: str
@@ -46,6 +56,8 @@ class Place:
     columns: tuple[str, ...] = ()
     seconds: float = 5.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    signals: tuple[str, ...] = ()
 
 
 class Hit(NamedTuple):
@@ -63,6 +75,49 @@ class StoreHits(NamedTuple):
     """
 
     hits: list[list[Hit]]
+    version: str | None
+
+
+class Asked(NamedTuple):
+    """A query of a store that ranks by more than a vector.
+
+    Parameters
+    ----------
+    plain : (d,) float32, as the request has it; None for a query by text alone.
+    mapped : (d,) float32, what the learned map makes of it; None where nothing is learned.
+    text : None for a query by vector alone.
+    """
+
+    plain: Vectors | None
+    mapped: Vectors | None = None
+    text: str | None = None
+
+    @property
+    def nearest(self) -> Vectors | None:
+        """The vector that candidates are near."""
+        return self.plain if self.mapped is None else self.mapped
+
+
+class Candidates(NamedTuple):
+    """The items that one query may be answered with, in any order.
+
+    Parameters
+    ----------
+    ids : m of them, distinct.
+    fields : the columns of each.
+    signals : by name, (m,) float64; NaN where an item has none. "similarity" and "adapted" are those to the query as it
+        is and as it was mapped, "text" how well the text matches (0 for not at all), the rest columns.
+    """
+
+    ids: list[str]
+    fields: list[dict[str, Any]]
+    signals: dict[str, NDArray[np.float64]]
+
+
+class StoreCandidates(NamedTuple):
+    """The candidates of each query, and the state of the store as in `StoreHits`."""
+
+    found: list[Candidates]
     version: str | None
 
 
@@ -90,6 +145,55 @@ class Store(Protocol):
 
     def close(self) -> None:
         """End connections; waits for nothing."""
+
+
+@runtime_checkable
+class RankingStore(Store, Protocol):
+    """A store that says more of an item than its similarity. Spaces with `text` or `signals` need one."""
+
+    def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
+        """The n nearest items to each query and the n that match its text best, with every signal of each.
+
+        Parameters
+        ----------
+        asked : at least one.
+        where : as of `search`.
+
+        Raises
+        ------
+        BadFilter, BadVectors, BadText : what of the request cannot be used.
+        """
+
+
+def signals_of(
+    place: Place, asked: Asked, rows: Sequence[Sequence[float | None]]
+) -> dict[str, NDArray[np.float64]]:
+    """Signals of m candidates by name, (m,) float64. Those are left out that the query does not ask for.
+
+    Parameters
+    ----------
+    rows : of each candidate the similarity, the adapted similarity, how its text matches if the place has a text, and
+        the place's `signals`; None, or what is not finite, is missing.
+    """
+    names = [SIMILARITY, ADAPTED, *([TEXT] if place.text else []), *place.signals]
+    table = np.array([[np.nan if x is None else x for x in row] for row in rows], np.float64)
+    table = table.reshape(len(rows), len(names)).T
+    table[~np.isfinite(table)] = np.nan
+    unasked = {
+        name
+        for name, value in ((SIMILARITY, asked.plain), (ADAPTED, asked.mapped), (TEXT, asked.text))
+        if value is None
+    }
+    return {name: column for name, column in zip(names, table, strict=True) if name not in unasked}
+
+
+def scaled_by_powers(queries: Vectors) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Queries (n, d) over powers of two, and their exponents (n,).
+
+    Powers of two change no digit, and keep squares, products and half precision within their ranges.
+    """
+    _, exponents = np.frexp(np.abs(queries).max(axis=1).astype(np.float64))
+    return np.ldexp(queries.astype(np.float64), -exponents[:, None]), exponents
 
 
 def no_options(place: Place, *known: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kinstream.search.stores.base import Place, Store
+from kinstream.search.stores.base import Place, RankingStore, Store
+from kinstream.streams.errors import SettingsError
 from kinstream.streams.extras import require
 from kinstream.streams.kinds import Kinds
 
 #: Kind -> the package that it needs, whose extra is named as the kind.
-_PACKAGES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
+_PACKAGES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client", "opensearch": "urllib3"}
 #: Entry points of the group are stores of other distributions.
 _KINDS: Final = Kinds(
     "store",
@@ -18,6 +19,7 @@ _KINDS: Final = Kinds(
     {
         "pgvector": "kinstream.search.stores.pgvector:PgVector",
         "qdrant": "kinstream.search.stores.qdrant:Qdrant",
+        "opensearch": "kinstream.search.stores.opensearch:OpenSearch",
     },
 )
 
@@ -37,4 +39,7 @@ def create(kind: str, place: Place) -> Store:
     if kind in _PACKAGES:
         require(_PACKAGES[kind], who=f'backend = "{kind}"', extra=kind)
     made: Callable[[Place], Store] = _KINDS.class_of(kind)
-    return made(place)
+    store = made(place)
+    if (place.text or place.signals) and not isinstance(store, RankingStore):
+        raise SettingsError(f"{kind} ranks by vectors alone: remove text and signals")
+    return store

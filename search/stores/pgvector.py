@@ -11,8 +11,9 @@ import contextlib
 import math
 import queue
 import struct
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import psycopg
@@ -21,23 +22,26 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
+from kinstream.search.stores import pgvector_candidates as ranking
 from kinstream.search.stores.base import (
+    Asked,
     BadFilter,
     BadVectors,
     Hit,
     Place,
     StoreAway,
+    StoreCandidates,
     StoreHits,
     no_options,
+    scaled_by_powers,
 )
 from kinstream.search.stores.filters import Condition, conditions
+from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column, Row
 from kinstream.search.stores.postgres import local, sessionless
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
 
-#: Operator of a distance, and what makes a similarity of it.
-_OPERATORS: Final = {COSINE: ("<=>", "1 - "), "inner-product": ("<#>", "-")}
 #: Statements that are kept, by number of queries and shape of the filter.
 _STATEMENTS: Final = 128
 #: Types that a column may have.
@@ -66,12 +70,7 @@ _COLUMN: Final = (
 )
 
 
-class _Column(NamedTuple):
-    """What the column of vectors is now: its type, the schema of the extension, and its dimension if it has one."""
-
-    schema: str
-    type: str
-    dimension: int | None
+_Answer = TypeVar("_Answer")
 
 
 class _Timed(psycopg.Connection[TupleRow]):
@@ -113,7 +112,8 @@ class PgVector:
     Parameters
     ----------
     place : `connection` is a URL or a string of libpq, empty for libpq's own variables; `collection` is the table, or
-        SCHEMA.TABLE. Options: `id`, `vector`: the columns.
+        SCHEMA.TABLE; `text` is a column of the type tsvector. Options: `id`, `vector`: the columns; `language`: the
+        configuration by which the text of a query is split into words, as for that column.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class PgVector:
     """
 
     def __init__(self, place: Place) -> None:
-        no_options(place, "id", "vector")
+        no_options(place, "id", "vector", "language")
         self._place = place
         self._id = sql.Identifier(str(place.options.get("id", "id")))
         self._name = str(place.options.get("vector", "embedding"))
@@ -130,12 +130,13 @@ class PgVector:
             sql.SQL(", {}").format(sql.Identifier(name)) for name in place.columns
         )
         #: As it was last seen; None before.
-        self._column: _Column | None = None
+        self._column: Column | None = None
         self._connection, settings = sessionless(place.connection)
         # A server does not go on with what nothing waits for any more.
         settings["statement_timeout"] = str(max(1, int(1000 * place.seconds)))
         self._settings = local(settings).as_string(None)
         self._statement = lru_cache(_STATEMENTS)(self._composed)
+        self._ranking = lru_cache(_STATEMENTS)(self._composed_ranking)
         self._kind: type[_Timed] = type("Connection", (_Timed,), {"seconds": place.seconds})
         #: Connections that nothing uses. There are as many as threads ask at once.
         self._idle: queue.LifoQueue[_Timed] = queue.LifoQueue()
@@ -149,27 +150,22 @@ class PgVector:
             self._run(
                 self._checking, self._statement(column, 1, ()), [*_operands(column, np.zeros((1, 1))), 0]
             )
+            if self._place.text or self._place.signals:
+                self._check_ranking(column)
         except psycopg.Error as error:
             raise StoreAway(_line(error)) from None
         return column.dimension
 
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         wanted = conditions(where, self._place.columns)
-        try:
-            column = self._column or self._look(self._idle)
-            if column.dimension not in (None, queries.shape[1]):
-                column = self._look(self._idle)
-            try:
-                return self._hits(column, queries, k, wanted)
-            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError):
-                # The table may be another one than it was.
-                before, column = column, self._look(self._idle)
-                if column == before:
-                    raise
-                return self._hits(column, queries, k, wanted)
-        except psycopg.Error as error:
-            unfit = bool(wanted) and isinstance(error, _UNFIT)
-            raise (BadFilter if unfit else StoreAway)(_line(error)) from None
+        return self._answered(wanted, queries.shape[1], lambda column: self._hits(column, queries, k, wanted))
+
+    def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
+        wanted = conditions(where, self._place.columns)
+        dimension = next((len(one.plain) for one in asked if one.plain is not None), None)
+        return self._answered(
+            wanted, dimension, lambda column: self._candidates(column, asked, dimension, n, wanted)
+        )
 
     def close(self) -> None:
         for idle in (self._idle, self._checking):
@@ -179,7 +175,40 @@ class PgVector:
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
-    def _look(self, idle: queue.LifoQueue[_Timed]) -> _Column:
+    def _answered(
+        self, wanted: list[Condition], dimension: int | None, answer: Callable[[Column], _Answer]
+    ) -> _Answer:
+        """What `answer` makes of the column, with errors of the server as those of a store."""
+        try:
+            column = self._column or self._look(self._idle)
+            if dimension is not None and column.dimension not in (None, dimension):
+                column = self._look(self._idle)
+            try:
+                return answer(column)
+            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError):
+                # The table may be another one than it was.
+                before, column = column, self._look(self._idle)
+                if column == before:
+                    raise
+                return answer(column)
+        except psycopg.Error as error:
+            unfit = bool(wanted) and isinstance(error, _UNFIT)
+            raise (BadFilter if unfit else StoreAway)(_line(error)) from None
+
+    def _check_ranking(self, column: Column) -> None:
+        """See that the text is searchable and signals are numbers, without looking at rows."""
+        place = self._place
+        if place.text:
+            where = (sql.Literal(self._table.as_string(None)), sql.Literal(place.text))
+            rows = self._run(self._checking, sql.SQL(_COLUMN).format(*where).as_string(None))
+            if not rows:
+                raise StoreAway(f"{place.collection} has no column {place.text}")
+            if rows[0][1] != "tsvector":
+                raise StoreAway(f"{place.collection}.{place.text} is of the type {rows[0][1]}, not tsvector")
+        limits = [0] * (2 if place.text else 1)
+        self._run(self._checking, self._ranking(column, 1, ()), [None, None, "a", *limits])
+
+    def _look(self, idle: queue.LifoQueue[_Timed]) -> Column:
         """What the column is now.
 
         Raises
@@ -198,10 +227,10 @@ class PgVector:
             raise StoreAway(
                 f"{self._place.collection}.{self._name} is of the type {kind}, not {' or '.join(_TYPES)}"
             )
-        self._column = _Column(schema, kind, dimension if dimension > 0 else None)
+        self._column = Column(schema, kind, dimension if dimension > 0 else None)
         return self._column
 
-    def _hits(self, column: _Column, queries: Vectors, k: int, wanted: list[Condition]) -> StoreHits:
+    def _hits(self, column: Column, queries: Vectors, k: int, wanted: list[Condition]) -> StoreHits:
         """The hits in a column that is as it was seen.
 
         Raises
@@ -209,11 +238,8 @@ class PgVector:
         BadVectors : they are not of its dimension.
         """
         number, dimension = queries.shape
-        if column.dimension not in (None, dimension):
-            raise BadVectors(f"{dimension} numbers; {self._place.collection} has {column.dimension}")
-        # Powers of two change no digit, and keep squares, products and half precision within their ranges.
-        _, exponents = np.frexp(np.abs(queries).max(axis=1).astype(np.float64))
-        scaled = np.ldexp(queries.astype(np.float64), -exponents[:, None])
+        self._see_that_it_fits(column, dimension)
+        scaled, exponents = scaled_by_powers(queries)
         shape = tuple((one.column, one.operator) for one in wanted)
         statement = self._statement(column, number, shape)
         values = [*_operands(column, scaled), *(one.value for one in wanted), k]
@@ -235,7 +261,63 @@ class PgVector:
             raise BadVectors(f"{dimension} numbers; no vector of {self._place.collection} has as many")
         return StoreHits(hits, version)
 
-    def _strange(self, column: _Column) -> str:
+    def _see_that_it_fits(self, column: Column, dimension: int) -> None:
+        if column.dimension not in (None, dimension):
+            raise BadVectors(f"{dimension} numbers; {self._place.collection} has {column.dimension}")
+
+    def _candidates(
+        self, column: Column, asked: Sequence[Asked], dimension: int | None, n: int, wanted: list[Condition]
+    ) -> StoreCandidates:
+        """The candidates in a column that is as it was seen.
+
+        Raises
+        ------
+        BadVectors : the vectors are not of its dimension.
+        """
+        if dimension is not None:
+            self._see_that_it_fits(column, dimension)
+        half = column.type == "halfvec"
+        values: list[Any] = []
+        exponents = []
+        for one in asked:
+            for vector in (one.plain, one.nearest):
+                if vector is None:
+                    values.append(None)
+                    exponents.append(0)
+                    continue
+                scaled, powers = scaled_by_powers(vector[None])
+                values.append(_Packed(scaled[0], half))
+                exponents.append(int(powers[0]))
+            values.append(one.text)
+        shape = tuple((one.column, one.operator) for one in wanted)
+        values += [*(one.value for one in wanted), n] * (2 if self._place.text else 1)
+        answer = self._run(self._idle, self._ranking(column, len(asked), shape), values)
+        rows = []
+        for at, _, *found in answer:
+            if found[0] is None:  # it has no candidate
+                continue
+            by_text, name, *near = found[:4]
+            if self._place.distance != COSINE:
+                near = [
+                    None if x is None else math.ldexp(x, power)
+                    for x, power in zip(near, exponents[2 * at : 2 * at + 2], strict=True)
+                ]
+            rows.append(Row(at, by_text, name, near[0], near[1], found[4:]))
+        if (
+            column.dimension is None
+            and dimension is not None
+            and not rows
+            and self._run(self._idle, self._strange(column), [dimension])
+        ):
+            raise BadVectors(f"{dimension} numbers; no vector of {self._place.collection} has as many")
+        return StoreCandidates(ranking.candidates(self._place, asked, rows), answer[0][1])
+
+    def _composed_ranking(self, column: Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
+        """The statement for the candidates of so many queries; `shape` as of `_composed`."""
+        language = str(self._place.options.get("language", LANGUAGE))
+        return ranking.statement(self._place, column, number, _rules(shape), language)
+
+    def _strange(self, column: Column) -> str:
         """A statement that has a row if the table has vectors, and none of the dimension that is its parameter."""
         vector = sql.Identifier(self._name)
         return (
@@ -247,7 +329,7 @@ class PgVector:
             .as_string(None)
         )
 
-    def _composed(self, column: _Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
+    def _composed(self, column: Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
         """The statement whose parameters are so many queries, their dimension, the operands of the filter, and k.
 
         Rows without an id or a vector are left out, and so are those of another dimension than the queries.
@@ -256,19 +338,12 @@ class PgVector:
         ----------
         shape : column and operator of each condition.
         """
-        operator, sign = _OPERATORS[self._place.distance]
+        operator, sign = OPERATORS[self._place.distance]
         schema, vector = sql.Identifier(column.schema), sql.Identifier(self._name)
         rules = [sql.SQL("{} is not null").format(self._id), sql.SQL("{} is not null").format(vector)]
         if column.dimension is None:
             rules.append(sql.SQL("{}.vector_dims({}) = %s").format(schema, vector))
-        rules += [
-            sql.SQL("{} {} {}").format(
-                sql.Identifier(name),
-                sql.SQL(compares),
-                sql.SQL("(%s)" if compares == "= any" else "%s"),
-            )
-            for name, compares in shape
-        ]
+        rules += _rules(shape)
         kind = sql.Identifier(column.schema, column.type)
         return (
             sql.SQL(
@@ -330,7 +405,17 @@ class PgVector:
         return made
 
 
-def _operands(column: _Column, rows: Any) -> list[Any]:
+def _rules(shape: tuple[tuple[str, str], ...]) -> list[sql.Composed]:
+    """Conditions whose operands are parameters; of column and operator of each."""
+    return [
+        sql.SQL("{} {} {}").format(
+            sql.Identifier(name), sql.SQL(compares), sql.SQL("(%s)" if compares == "= any" else "%s")
+        )
+        for name, compares in shape
+    ]
+
+
+def _operands(column: Column, rows: Any) -> list[Any]:
     """The parameters of a statement that stand for its queries."""
     packed: list[Any] = [_Packed(row, column.type == "halfvec") for row in rows]
     return packed if column.dimension is not None else [*packed, rows.shape[1]]

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
@@ -20,14 +20,19 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from kinstream.search.stores.base import (
+    Asked,
     BadFilter,
     BadVectors,
+    Candidates,
     Hit,
     Place,
     StoreAway,
+    StoreCandidates,
     StoreHits,
     no_options,
+    signals_of,
 )
+from kinstream.search.stores.words import query_vector
 from kinstream.streams.configuration.service import COSINE, INNER
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Vectors
@@ -76,13 +81,14 @@ _FOLDERS: Final = _Folders()
 
 
 class Qdrant:
-    """A collection of dense vectors.
+    """A collection of dense vectors, and of sparse ones for a text.
 
     Parameters
     ----------
     place : `connection` is the URL of the server, with an API key as its password (`https://:KEY@HOST:6333`), or the
-        folder of the client's local mode, which is only read; `columns` are keys of the payload. Options: `vector`,
-        the name of the vectors in a collection with several; `exact`, to search without an index.
+        folder of the client's local mode, which is only read; `columns` and `signals` are keys of the payload; `text`
+        names sparse vectors that `kinstream.search.stores.words` has made. Options: `vector`, the name of the vectors
+        in a collection with several; `exact`, to search without an index.
 
     Raises
     ------
@@ -114,6 +120,8 @@ class Qdrant:
                 f"{self._place.collection} compares by {vectors.distance.value}, and the settings say "
                 f"distance = {self._place.distance!r}"
             )
+        if self._place.text and self._place.text not in (found.config.params.sparse_vectors or {}):
+            raise StoreAway(f"{self._place.collection} has no sparse vectors called {self._place.text!r}")
         return int(vectors.size)
 
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
@@ -150,6 +158,38 @@ class Qdrant:
         ]
         return StoreHits(hits, None)
 
+    def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
+        rule = _filter(where)
+        texts = [self._sparse(one.text) for one in asked]
+        near = [
+            [
+                self._request(vector, using, rule, n, self._exact)
+                for vector, using in ((one.nearest, self._vector), (text, self._place.text))
+                if vector is not None
+            ]
+            for one, text in zip(asked, texts, strict=True)
+        ]
+        dimension = next((len(one.plain) for one in asked if one.plain is not None), None)
+        ids = [
+            list({point.id for answer in found for point in answer})
+            for found in self._answers(near, rule, dimension)
+        ]
+        # Each signal of each candidate, and its payload.
+        every: list[list[models.QueryRequest]] = []
+        for one, text, found in zip(asked, texts, ids, strict=True):
+            by_id = models.Filter(must=[models.HasIdCondition(has_id=found)])
+            wanted = ((one.plain, self._vector), (one.mapped, self._vector), (text, self._place.text))
+            scored = [
+                self._request(vector, using, by_id, len(found), True)
+                for vector, using in wanted
+                if vector is not None
+            ]
+            payload = [*self._place.columns, *self._place.signals] or False
+            shown = models.QueryRequest(filter=by_id, limit=len(found), with_payload=payload)
+            every.append([shown, *scored] if found else [])
+        answers = self._answers(every, None, dimension)
+        return StoreCandidates([self._found(*one) for one in zip(asked, texts, answers, strict=True)], None)
+
     def close(self) -> None:
         with self._lock:
             if self._client is None:
@@ -161,6 +201,63 @@ class Qdrant:
             self._client = None
 
     # ---- parts ------------------------------------------------------------------------------------------------------
+
+    def _sparse(self, text: str | None) -> models.SparseVector | None:
+        """The words of a text; None without any."""
+        if text is None or not self._place.text:
+            return None
+        places, values = query_vector(text)
+        return models.SparseVector(indices=places, values=values) if places else None
+
+    def _request(
+        self, vector: Any, using: str | None, rule: models.Filter | None, limit: int, exact: bool
+    ) -> models.QueryRequest:
+        query = vector if isinstance(vector, models.SparseVector) else vector.tolist()
+        params = models.SearchParams(exact=exact)
+        return models.QueryRequest(query=query, using=using, filter=rule, limit=limit, params=params)
+
+    def _answers(
+        self, requests: list[list[models.QueryRequest]], rule: models.Filter | None, dimension: int | None
+    ) -> list[list[list[models.ScoredPoint]]]:
+        """The points of each request, of all queries in one batch."""
+        flat = [one for of_query in requests for one in of_query]
+        if not flat:
+            return [[] for _ in requests]
+        try:
+            found = self._ask(lambda client: client.query_batch_points(self._place.collection, flat))
+        except _Refused as error:
+            size = self.check()
+            if dimension not in (None, size):
+                detail = f"{dimension} numbers; {self._place.collection} has {size}"
+                raise BadVectors(detail) from None
+            raise (StoreAway if rule is None else BadFilter)(str(error)) from None
+        if len(found) != len(flat):
+            raise StoreAway(f"{self._place.collection}: {len(found)} answers to {len(flat)} requests")
+        rest = iter(found)
+        return [[next(rest).points for _ in of_query] for of_query in requests]
+
+    def _found(
+        self, asked: Asked, text: models.SparseVector | None, answers: list[list[models.ScoredPoint]]
+    ) -> Candidates:
+        """The candidates of a query, from the points of each signal that it asks for."""
+        shown, *scored = answers or [[]]
+        rest = iter(scored)
+
+        def scores(vector: Any) -> dict[Any, float]:
+            return {} if vector is None else {point.id: point.score for point in next(rest, ())}
+
+        plain, mapped, words = scores(asked.plain), scores(asked.mapped), scores(text)
+        # An item that has no word of the text is not among the answers.
+        texts = 1 if self._place.text else 0
+        rows, fields = [], []
+        for point in shown:
+            payload = point.payload or {}
+            numbers = [_number(payload.get(name)) for name in self._place.signals]
+            rows.append(
+                [plain.get(point.id), mapped.get(point.id), *[words.get(point.id, 0.0)][:texts], *numbers]
+            )
+            fields.append({name: payload.get(name) for name in self._place.columns})
+        return Candidates([str(point.id) for point in shown], fields, signals_of(self._place, asked, rows))
 
     def _ask(self, request: Callable[[QdrantClient], Any]) -> Any:
         """What a request to the server returns.
@@ -249,6 +346,11 @@ def connected(place: Place) -> QdrantClient:
         timeout=math.ceil(place.seconds),
         check_compatibility=False,
     )
+
+
+def _number(value: Any) -> float | None:
+    """A number of a payload; None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _filter(where: Any) -> models.Filter | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
@@ -16,16 +17,28 @@ COSINE: Final = "cosine"
 INDEX: Final = "index"
 #: Settings of spaces with our own index, and of those with a store.
 _OF_INDEX: Final = frozenset({"catalogue", "index", "updates"})
-_OF_STORES: Final = frozenset({"model", "connection", "connection_file", "collection", "distance", "columns"})
+_OF_STORES: Final = frozenset(
+    {"model", "connection", "connection_file", "collection", "distance", "columns", "text", "signals"}
+    | {"candidates", "blend"}
+)
+#: Names of signals that no column may have: similarities to the query, and the rank of the text.
+SIMILARITY: Final = "similarity"
+ADAPTED: Final = "adapted"
+TEXT: Final = "text"
+#: Most signals of a space besides the similarities.
+MOST_SIGNALS: Final = 32
 
 
 class ServeSpaceSettings(Section):
-    """`[serve.spaces.NAME]`: the model to measure or map with, and what holds the items."""
+    """`[serve.spaces.NAME]`: the model to measure or map with, and what holds the items.
+
+    A space with `text` or `signals` ranks by all that its store says.
+    """
 
     learner: Name | None = None
     """learner whose newest model serves"""
     backend: Name = INDEX
-    """our own index; or `"pgvector"`, `"qdrant"`, or [your own](serving.md#a-store-of-your-own)"""
+    """our own index; or `"pgvector"`, `"qdrant"`, `"opensearch"`, or [your own](serving.md#a-store-of-your-own)"""
     catalogue: Literal["items", "samples"] = "items"
     """item records, or `"samples"` with ids"""
     index: Literal["exact", "faiss-flat", "faiss-hnsw", "lazy"] = "exact"
@@ -44,6 +57,14 @@ class ServeSpaceSettings(Section):
     """or `"inner-product"`"""
     columns: tuple[str, ...] = ()
     """columns, or keys of the payload, that answers show. Filters of pgvector may name only these"""
+    text: str = ""
+    """[what is searched by words](serving.md#more-than-a-vector): a column, field, or sparse vector"""
+    signals: tuple[str, ...] = ()
+    """columns of numbers that rank as well"""
+    candidates: int = Field(default=100, ge=1, le=1_000)
+    """items found by vector, and by text, that are ranked"""
+    blend: dict[str, float] = Field(default_factory=dict)
+    """share of each signal before a `ranking` model is learned; none: half similarity, half text"""
     options: dict[str, Any] = Field(default_factory=dict)
     """options of the index or of the store"""
 
@@ -63,10 +84,38 @@ class ServeSpaceSettings(Section):
             )
         if self.stored and not self.collection:
             raise ValueError("set collection, to the table or the collection of the store")
+        self._ranks_by_known_signals()
         if self.connection.get_secret_value() and self.connection_file:
             raise ValueError("set one of connection and connection_file, not both")
         remember_url(self.connection.get_secret_value())
         return self
+
+    def _ranks_by_known_signals(self) -> None:
+        if not self.ranks:
+            for name in sorted(self.model_fields_set & {"candidates", "blend"}):
+                raise KeyFault(name, "is of a space that ranks by more than a vector: set text or signals")
+        known = {SIMILARITY, *self.signals, *([TEXT] if self.text else [])}
+        if {SIMILARITY, ADAPTED, TEXT} & set(self.signals) or len(set(self.signals)) < len(self.signals):
+            raise KeyFault("signals", f"names each column once, and none {SIMILARITY}, {ADAPTED} or {TEXT}")
+        if "" in self.signals or len(known) > MOST_SIGNALS:
+            raise KeyFault("signals", f"there are at most {MOST_SIGNALS} signals, and each has a name")
+        if strange := sorted(set(self.blend) - known):
+            raise KeyFault(
+                "blend", f"there is no signal {strange[0]!r}; there are {', '.join(sorted(known))}"
+            )
+        shares = list(self.blend.values())
+        if self.blend and not (all(math.isfinite(one) for one in shares) and any(shares)):
+            raise KeyFault("blend", "shares are finite numbers, and one of them is not zero")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the store says more of an item than its vector."""
+        return bool(self.text or self.signals)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The ranking that people have before anything is learned: the share of each signal."""
+        return self.blend or {SIMILARITY: 0.5, TEXT: 0.5} if self.text else self.blend or {SIMILARITY: 1.0}
 
     @property
     def stored(self) -> bool:

@@ -139,6 +139,7 @@ print(*missing)
         ("from kinstream.search.index.faiss import _faiss; _faiss()", "faiss"),
         ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
         ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),
+        ("from kinstream.search.stores.kinds import create; create('opensearch', None)", "opensearch"),
         ("from kinstream.streams.traces.exporter import otlp; otlp('http://x', 'x')", "otel"),
         ("from kinstream.streams.kafka.tokens.msk_iam import fetch; fetch()", "msk"),
     ],

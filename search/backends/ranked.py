@@ -1,0 +1,125 @@
+"""A space of a store that says more of its items than a vector: all of it is blended into one ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.search.backends.base import Neighbour, Query, TooLarge
+from kinstream.search.backends.store import Ranked, StoreSpace
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.queries.model import QueryModel
+from kinstream.search.stores import kinds
+from kinstream.search.stores.base import Asked, Candidates, Place, RankingStore, Store
+from kinstream.streams.configuration.service import COSINE
+from kinstream.streams.records.values import Vectors
+from kinstream.streams.settings import ServeSpaceSettings, Settings
+
+
+class RankedSpace(StoreSpace):
+    """Asks the store for the best by vector and by text, and ranks them by a blend of all signals.
+
+    The blend is the model's own, or the shares of the settings; with a learned map and no blend of its own, the adapted
+    similarity has the share of the similarity. Parameters and errors are those of `StoreSpace`.
+    """
+
+    measure = "value"
+    explains = True
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        section: ServeSpaceSettings,
+        models: ModelFeed | None,
+        threads: int = 1,
+        create: Callable[[str, Place], Store] = kinds.create,
+    ) -> None:
+        super().__init__(settings, name, section, models, threads, create)
+        store = self._store
+        assert isinstance(store, RankingStore)
+        self._candidates = store.candidates
+        self.texts = bool(section.text)
+        self._most = section.candidates
+        self._cosine = section.distance == COSINE
+        shares = section.shares
+        self._before = Blend.fixed(shares)
+        self._after = Blend.fixed(
+            {ADAPTED if one == SIMILARITY else one: share for one, share in shares.items()}
+        )
+
+    def _blend(self, model: QueryModel) -> Blend:
+        if not model.adapted:
+            return self._before
+        return self._after if model.blend is None else model.blend
+
+    def _rank(self, model: QueryModel, query: Query, rows: Sequence[int], mapped: Vectors | None) -> Ranked:
+        asked = [
+            self._asked(model, query, row, None if mapped is None else mapped[at])
+            for at, row in enumerate(rows)
+        ]
+        found = self._candidates(asked, max(self._most, query.k), query.where)
+        blend = self._blend(model)
+        hits = [self._ordered(blend, one, query) for one in found.found]
+        return Ranked(hits, [], found.version)
+
+    def _asked(self, model: QueryModel, query: Query, row: int, mapped: Vectors | None) -> Asked:
+        """A query as the store gets it.
+
+        Raises
+        ------
+        TooLarge : the model maps it to numbers that are none.
+        """
+        text = None if query.texts is None else query.texts[row]
+        if query.rows is None or mapped is None:
+            return Asked(None, None, text)
+        if not np.isfinite(mapped).all():
+            raise TooLarge(row, "mapped numbers")
+        plain = query.rows[row]
+        # A vector of zeros has no cosine.
+        if self._cosine and not plain.any():
+            return Asked(None, None, text)
+        return Asked(plain, mapped if model.adapted and (mapped.any() or not self._cosine) else None, text)
+
+    def _ordered(self, blend: Blend, found: Candidates, query: Query) -> list[Neighbour]:
+        """The best k, by value and then by id."""
+        values = blend(found.signals).tolist()
+        order = sorted(range(len(values)), key=lambda at: (-values[at], found.ids[at]))[: query.k]
+        similarity = found.signals.get(ADAPTED, found.signals.get(SIMILARITY))
+        neighbours: list[Neighbour] = [
+            {
+                "id": found.ids[at],
+                "similarity": None if similarity is None else _number(similarity[at]),
+                "fields": found.fields[at],
+                "value": values[at],
+            }
+            for at in order
+        ]
+        if query.explain:
+            terms = blend.terms(found.signals)
+            for one, at in zip(neighbours, order, strict=True):
+                one["signals"] = _at(found.signals, at)
+                one["terms"] = _at(terms, at)
+        return neighbours
+
+    def _drawn(self, neighbour: Neighbour) -> Neighbour:
+        # What depends on the model would show whose pick it is.
+        shown = {name: one for name, one in neighbour.items() if name != "terms"} | {
+            "value": None,
+            "similarity": None,
+        }
+        if "signals" in shown:
+            shown["signals"] = {name: one for name, one in shown["signals"].items() if name != ADAPTED}
+        return shown
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _at(signals: Mapping[str, NDArray[Any]], place: int) -> dict[str, float | None]:
+    return {name: _number(values[place]) for name, values in signals.items()}
