@@ -31,12 +31,17 @@ from kinstream.producers.simulated.searchers import Searchers
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 SIZES: Final = (250, 500, 1_000, 2_000, 4_000, 8_000, 12_000, 20_000)
-#: Settings by name; the last are the defaults of adapter/1.
+#: Settings by name; the third are the defaults of adapter/1.
 CONTENDERS: Final[dict[str, dict[str, Any]]] = {
     "adapter": {},
     "rank = 64": {"rank": 64},
     "adapter/1": {"rank": 64, "step": 0.25},
+    "step = 0.8": {"step": 0.8},
+    "step = 0.9": {"step": 0.9},
+    "step = 0.8, memory = 1024": {"step": 0.8, "memory": 1_024},
 }
+#: Those that are run where none is named.
+USUAL: Final = ("adapter", "rank = 64", "adapter/1")
 
 
 class People(NamedTuple):
@@ -81,7 +86,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="JSON lines, kept")
     parser.add_argument("--corpora", nargs="+", default=["mathematics", "services"])
     parser.add_argument("--conditions", nargs="+", default=[*CONDITIONS], choices=[*CONDITIONS])
-    parser.add_argument("--contenders", nargs="+", default=[*CONTENDERS], choices=[*CONTENDERS])
+    parser.add_argument("--contenders", nargs="+", default=USUAL, choices=[*CONTENDERS])
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=100, help="of splits and of people")
