@@ -128,7 +128,7 @@ def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> 
         _told("the storm is over", began)
         _settle(rough)
         pages = pages_of(rough, storm.workers[AGENTS[-1]], len(LEARNERS) * len(storm.loads))
-        _end(rough)
+        rough.end()
         _told("all is applied, and all have ended", began)
         found = check_run(own_kafka.bootstrap, "crash", wanted)
         models = read_topic(own_kafka.bootstrap, rough.topic("models"))
@@ -175,12 +175,6 @@ def pages_of(system: System, metrics: list[Process], series: int) -> list[str]:
     return pages
 
 
-def _end(system: System) -> None:
-    statuses = system.stop_all()
-    assert set(statuses.values()) == {0}, statuses
-    assert not system.left()
-
-
 def _compare_with_calm(
     broker: KafkaBroker, folder: Path, rough: System, wanted: Wanted, found: Found
 ) -> None:
@@ -196,7 +190,7 @@ def _compare_with_calm(
         metrics = [calm.start_worker(agent) for agent in AGENTS][-1]
         _settle(calm)
         until(lambda: len(shown(calm.metrics_pages([metrics]))) == len(found.totals), "all series", 30)
-        _end(calm)
+        calm.end()
         assert not (faults := calm.faults()), "\n".join(faults)
         other = check_run(broker.bootstrap, calm.prefix, wanted)
     assert found.constraints == other.constraints

@@ -120,7 +120,7 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
         foreign.settled()
         _settle(rough)
         pages = pages_of(rough, storm.workers[METRICS], (len(given) + 1) * (len(LEARNERS) + 1))
-        _end(rough)
+        rough.end()
         _check_totals(own_kafka.bootstrap, rough, pages)
         _check_replays(rough)
         _told("the counters are the sums of the outcomes, and both replays end in the same", began)
@@ -143,7 +143,7 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
             for agent in AGENTS:
                 calm.start_worker(agent)
             _settle(calm)
-            _end(calm)
+            calm.end()
             assert not (faults := calm.faults()), "\n".join(faults)
             _compare(own_kafka.bootstrap, rough, calm, given)
     _told("the undisturbed run ends in the same", began)
@@ -152,12 +152,6 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
 def _settle(system: System) -> None:
     for agent in AGENTS:
         until(lambda a=agent: system.settled(a), f"{agent.application} comes to the end of {agent.reads}")  # type: ignore[misc]
-
-
-def _end(system: System) -> None:
-    statuses = system.stop_all()
-    assert set(statuses.values()) == {0}, statuses
-    assert not system.left()
 
 
 def _check_totals(bootstrap: str, system: System, pages: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Click, ItemBlock, ItemClick, ModelVersion, Table
 from tests.gate.gates import KEYS, SECRET
-from tests.replay.system import MemoryCluster, System
+from tests.replay.system import System, connect
 from tests.search.store_service import bilinear
 from tests.support.memory_log import MemoryLog
 
@@ -68,20 +68,8 @@ class DraftedLog:
 
     def connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have commands read this log, with the key of the gate in the environment."""
-        log = self.log
-
-        class Connected(MemoryCluster):
-            def __init__(self, kafka: object) -> None:
-                super().__init__(log)
-
-            def wait(self, seconds: float) -> None:
-                """It is there."""
-
-            def close(self) -> None:
-                """Nothing is open."""
-
         system = System.__new__(System)
-        system.log = log
-        monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
+        system.log = self.log
+        connect(self.log, monkeypatch)
         monkeypatch.setattr("kinstream.replay.log.sources.read_range", system.read_range)
         monkeypatch.setenv("KINSTREAM_GATE_KEY", SECRET)

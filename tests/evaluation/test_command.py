@@ -23,7 +23,7 @@ from kinstream.evaluation.runner.run import RESULT
 from kinstream.evaluation.runner.store import CELLS
 from kinstream.streams.errors import SettingsError
 from tests.replay.conftest import MakeSystem
-from tests.replay.system import MemoryCluster
+from tests.replay.system import connect
 from tests.support.alive import alive
 
 CONFIG = """
@@ -162,17 +162,7 @@ def running(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
     system.load()
     system.run()
 
-    class Connected(MemoryCluster):
-        def __init__(self, kafka: object) -> None:
-            super().__init__(system.log)
-
-        def wait(self, seconds: float) -> None:
-            """It is there."""
-
-        def close(self) -> None:
-            """Nothing is open."""
-
-    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
+    connect(system.log, monkeypatch)
     monkeypatch.chdir(tmp_path)
     Path("kinstream.toml").write_text(CONFIG)
 

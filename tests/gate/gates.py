@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.gate.core import SpaceGate
 from kinstream.gate.lists.draft import Draft, Side, team_draft
 from kinstream.gate.lists.list_id import Impression, Keys, list_id_of, mark_of
 from kinstream.gate.values import List
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version
 from kinstream.streams.records.values import Click, ClickBlock, ItemClick
+from tests.support.pipeline import Agent
 
 SECRET = "a secret of the tests"
 KEYS = Keys(SECRET)
@@ -153,3 +155,10 @@ def respelled(list_id: str, prefix: str) -> set[str]:
     found |= {text.replace(one, chr(ord(one) + 0xFEE0)) for one in set(text) - set("-_")}
     found |= {text.replace("-", "%2D"), text.replace("_", "%5F"), text + ".", prefix + text}
     return {prefix + one for one in found if one != text}
+
+
+def gate_of(agent: Agent) -> SpaceGate:
+    """The gate of the space docs."""
+    space = agent.runners[0].machine.find("docs")
+    assert space is not None and isinstance(space.core, SpaceGate)
+    return space.core

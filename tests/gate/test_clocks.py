@@ -22,7 +22,7 @@ from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
 from kinstream.streams.records.values import ItemBlock
 from kinstream.streams.settings import Settings
-from tests.gate.gates import KEYS, MODEL, SECRET, back, click, drafted
+from tests.gate.gates import KEYS, MODEL, SECRET, back, click, drafted, gate_of
 from tests.support.crashes import letters
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
@@ -164,12 +164,6 @@ def stamped(log: MemoryLog, at: int) -> None:
     """The record appended last was appended at that time."""
     entries = log.entries["kinstream.events", 0]
     entries[-1] = entries[-1]._replace(timestamp_ms=at)
-
-
-def gate_of(agent: Agent) -> SpaceGate:
-    space = agent.runners[0].machine.find("docs")
-    assert space is not None and isinstance(space.core, SpaceGate)
-    return space.core
 
 
 @pytest.mark.parametrize(

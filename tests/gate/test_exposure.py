@@ -31,7 +31,7 @@ from kinstream.streams.records.values import (
     LoadPosition,
 )
 from kinstream.streams.settings import Settings
-from tests.gate.gates import ITEMS, KEYS, SECRET, block, click, drafted, respelled
+from tests.gate.gates import ITEMS, KEYS, SECRET, block, click, drafted, gate_of, respelled
 from tests.support.equal import same_states
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
@@ -290,12 +290,6 @@ def agent_of(root: Path) -> tuple[MemoryLog, Agent]:
     settings = Settings.model_validate({"gate": {"docs": {}}, "gate_key": SECRET})
     log = MemoryLog(partitions=1)
     return log, Agent(gate_spec(settings), settings, log, root)
-
-
-def gate_of(agent: Agent) -> SpaceGate:
-    space = agent.runners[0].machine.find("docs")
-    assert space is not None and isinstance(space.core, SpaceGate)
-    return space.core
 
 
 def items(*names: str) -> ItemBlock:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kinstream.gate.agent import gate_spec
-from kinstream.gate.core import SpaceGate
 from kinstream.gate.lists import randomisation
 from kinstream.gate.lists.list_id import Keys, keys_of, read
 from kinstream.gate.values import Fate
@@ -24,7 +23,7 @@ from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click, ItemClick
 from kinstream.streams.settings import Settings, load
 from tests.docs.pages import ROOT, blocks
-from tests.gate.gates import MODEL, drafted
+from tests.gate.gates import MODEL, drafted, gate_of
 from tests.support.crashes import letters
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
@@ -59,12 +58,6 @@ def show(log: MemoryLog, service: Settings, number: int = 1) -> None:
         clicked = (ItemClick(first, 5),)
         record = Click("docs", shown.list_id, shown.items, places, clicked, 5, None, f"u{next(NEXT)}")
         log.append("kinstream.events", b"docs", encode(record))
-
-
-def gate_of(agent: Agent) -> SpaceGate:
-    space = agent.runners[0].machine.find("docs")
-    assert space is not None and isinstance(space.core, SpaceGate)
-    return space.core
 
 
 def test_ids_are_made_with_one_key_and_read_with_the_one_that_retires_as_well() -> None:

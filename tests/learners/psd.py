@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, State
 from kinstream.learners.forms.pairs import PairLearner
+from tests.learners.transcriptions.parts import psd as psd
 
 DIMENSIONS = (1, 2, 3, 17, 64)
 
@@ -61,12 +62,6 @@ def setups(draw: st.DrawFn) -> Setup:
     z = pair[0] - pair[1]
     wanted = 10.0 ** draw(st.floats(-1, 1))
     return Setup(A * (wanted / float(z @ A @ z)), pair, draw(st.sampled_from((1, -1))))
-
-
-def psd(M: NDArray[Any]) -> NDArray[np.float64]:
-    """The nearest positive semi-definite matrix."""
-    e, V = np.linalg.eigh((M + M.T) / 2.0)
-    return np.asarray((V * np.maximum(e, 0.0)) @ V.T)
 
 
 def is_psd(M: NDArray[Any], tolerance: float = 1e-10, size: float = 0.0) -> bool:

@@ -7,10 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
+from kinstream.processors.base.builder import Builder, Origin
+from kinstream.streams.records.values import ConstraintBlock, LoadPosition, SampleBlock, Table
 
 #: Modalities and dimensions of a space.
 Sizes = tuple[tuple[str, int], ...]
+Pair = tuple[int, int, int]
 
 
 def block_of(
@@ -63,3 +65,22 @@ def random_labels(
         [np.zeros(min(prefix, n), np.int64), draw.integers(0, classes, max(n - prefix, 0))]
     )
     return [f"class {k}" for k in numbers] if text else [int(k) for k in numbers]
+
+
+def pairs_of(blocks: Sequence[ConstraintBlock]) -> list[Pair]:
+    """(earlier, later, sign) by the numbers of the samples, which stand in the first column of their vectors."""
+    found = []
+    for block in blocks:
+        samples = block.tables[0].vectors[:, 0].astype(int).tolist()
+        for (one, other), sign in zip(block.index.tolist(), block.signs.tolist(), strict=True):
+            found.append((samples[one], samples[other], sign))
+    return found
+
+
+def pairs_by(builder: Builder, blocks: Sequence[SampleBlock]) -> list[Pair]:
+    """What a builder makes of the blocks."""
+    return [
+        pair
+        for at, block in enumerate(blocks)
+        for pair in pairs_of(builder.process(block, Origin(at)).blocks)
+    ]

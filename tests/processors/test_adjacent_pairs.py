@@ -15,40 +15,21 @@ from kinstream.processors.registry import create
 from kinstream.processors.samples.adjacent_pairs import FATES, RULE, AdjacentPairs
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
+from kinstream.streams.records.values import ItemBlock, Kind, Table
 from kinstream.testing.builders import digest
-from tests.processors.samples import block_of, blocks_of, random_labels
+from tests.processors.samples import block_of, blocks_of, pairs_by, pairs_of, random_labels
 
 LABELS = st.one_of(
     st.lists(st.integers(-1, 1), min_size=1, max_size=60),
     st.lists(st.sampled_from(["ball", "car", ""]), min_size=1, max_size=60),
 )
 CUTS = st.lists(st.integers(1, 59), max_size=6)
-Pair = tuple[int, int, int]
-
-
-def pairs_of(blocks: list[ConstraintBlock]) -> list[Pair]:
-    """(one, next, sign) by the numbers of the samples."""
-    found = []
-    for block in blocks:
-        samples = block.tables[0].vectors[:, 0].astype(int).tolist()
-        for (one, other), sign in zip(block.index.tolist(), block.signs.tolist(), strict=True):
-            found.append((samples[one], samples[other], sign))
-    return found
-
-
-def build(builder: AdjacentPairs, blocks: list[SampleBlock]) -> list[Pair]:
-    return [
-        pair
-        for at, block in enumerate(blocks)
-        for pair in pairs_of(builder.process(block, Origin(at)).blocks)
-    ]
 
 
 @given(LABELS, CUTS, st.booleans())
 def test_pairs_are_those_of_neighbours(labels: list[Any], cuts: list[int], overlapping: bool) -> None:
     builder = AdjacentPairs(overlapping)
-    made = build(builder, blocks_of(labels, cuts))
+    made = pairs_by(builder, blocks_of(labels, cuts))
     firsts = range(0, len(labels) - 1, 1 if overlapping else 2)
     assert made == [(t, t + 1, 1 if labels[t] == labels[t + 1] else -1) for t in firsts]
     counts = builder.counts()
@@ -59,7 +40,7 @@ def test_pairs_are_those_of_neighbours(labels: list[Any], cuts: list[int], overl
 
 def test_a_stream_sorted_by_class_gives_similar_pairs() -> None:
     labels = np.sort(np.array(random_labels(1, 300, 3))).tolist()
-    made = build(AdjacentPairs(), blocks_of(labels, [100]))
+    made = pairs_by(AdjacentPairs(), blocks_of(labels, [100]))
     assert [sign for *_, sign in made].count(-1) == 2
 
 

@@ -19,38 +19,17 @@ from kinstream.processors.samples.random_pairs import FATES, RULE, RandomPairs
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import (
-    ConstraintBlock,
     ItemBlock,
     Kind,
     LoadPosition,
-    SampleBlock,
     Table,
 )
 from kinstream.testing.builders import digest
 from tests.processors.reservoir_reference import PlainReservoir
-from tests.processors.samples import block_of, blocks_of, random_labels
+from tests.processors.samples import Pair, block_of, blocks_of, pairs_by, pairs_of, random_labels
 
 LABELS = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
 CUTS = st.lists(st.integers(1, 59), max_size=6)
-Pair = tuple[int, int, int]
-
-
-def pairs_of(blocks: list[ConstraintBlock]) -> list[Pair]:
-    """(earlier, later, sign) by the numbers of the samples, which stand in the first column of their vectors."""
-    found = []
-    for block in blocks:
-        samples = block.tables[0].vectors[:, 0].astype(int).tolist()
-        for (one, other), sign in zip(block.index.tolist(), block.signs.tolist(), strict=True):
-            found.append((samples[one], samples[other], sign))
-    return found
-
-
-def build(builder: RandomPairs, blocks: list[SampleBlock]) -> list[Pair]:
-    return [
-        pair
-        for at, block in enumerate(blocks)
-        for pair in pairs_of(builder.process(block, Origin(at)).blocks)
-    ]
 
 
 def plain(
@@ -94,7 +73,7 @@ def test_pairs_are_those_of_a_plain_walk(
 ) -> None:
     builder = RandomPairs(draw, similar, per_sample, rows, classes, seed=seed)
     expected, fates = plain(labels, draw, similar, per_sample, rows, classes, seed)
-    assert build(builder, blocks_of(labels, cuts)) == expected
+    assert pairs_by(builder, blocks_of(labels, cuts)) == expected
     counts = builder.counts()
     assert {name: counts[name] for name in FATES if counts[name]} == fates
     assert counts["pairs"] == len(labels) * per_sample
@@ -104,7 +83,7 @@ def test_the_partner_is_uniform_over_all_earlier_samples() -> None:
     """17 of one class and 4 of two others, of which two rows each are held."""
     labels = [0] * 10 + [1, 2, 1, 2] + [0] * 8
     found = Counter(
-        build(RandomPairs(reservoir=2, seed=seed), blocks_of(labels, [21]))[-1][0] for seed in range(1500)
+        pairs_by(RandomPairs(reservoir=2, seed=seed), blocks_of(labels, [21]))[-1][0] for seed in range(1500)
     )
     assert len(found) == 21
     assert chisquare(list(found.values())).pvalue > 1e-4
@@ -113,33 +92,35 @@ def test_the_partner_is_uniform_over_all_earlier_samples() -> None:
 @pytest.mark.parametrize("similar", [0.0, 0.2, 0.5, 1.0])
 def test_balanced_pairs_have_the_share_of_similar_ones_that_was_asked_for(similar: float) -> None:
     labels = random_labels(1, 4000, 50)
-    signs = [s for *_, s in build(RandomPairs("balanced", similar), blocks_of(labels, range(0, 4000, 500)))]
+    signs = [
+        s for *_, s in pairs_by(RandomPairs("balanced", similar), blocks_of(labels, range(0, 4000, 500)))
+    ]
     assert len(signs) > 3800
     assert binomtest(signs.count(1), len(signs), similar).pvalue > 1e-4
 
 
 def test_uniform_pairs_are_similar_once_in_as_many_as_there_are_classes() -> None:
     labels = random_labels(2, 4000, 8)
-    signs = [s for *_, s in build(RandomPairs(), blocks_of(labels, [1000]))]
+    signs = [s for *_, s in pairs_by(RandomPairs(), blocks_of(labels, [1000]))]
     assert len(signs) == 3999
     assert binomtest(signs.count(1), 3999, 1 / 8).pvalue > 1e-4
 
 
 def test_no_sample_is_its_own_partner_and_partners_are_earlier() -> None:
     labels = random_labels(3, 500, 4)
-    made = build(RandomPairs("balanced", per_sample=5, reservoir=3), blocks_of(labels, [100, 300]))
+    made = pairs_by(RandomPairs("balanced", per_sample=5, reservoir=3), blocks_of(labels, [100, 300]))
     assert all(one < other for one, other, _ in made)
     assert all((labels[one] == labels[other]) == (sign > 0) for one, other, sign in made)
 
 
 def test_pairs_depend_on_neither_load_nor_offset_nor_blocks() -> None:
     labels = random_labels(4, 200, 5)
-    expected = build(RandomPairs(), [block_of(labels)])
-    assert build(RandomPairs(), blocks_of(labels, range(0, 200, 7), load_id="a")) == expected
-    assert build(RandomPairs(), blocks_of(labels, range(0, 200, 9), load_id="b")) == expected
+    expected = pairs_by(RandomPairs(), [block_of(labels)])
+    assert pairs_by(RandomPairs(), blocks_of(labels, range(0, 200, 7), load_id="a")) == expected
+    assert pairs_by(RandomPairs(), blocks_of(labels, range(0, 200, 9), load_id="b")) == expected
     late = RandomPairs().process(block_of(labels, load=LoadPosition("c", 9)), Origin(99)).blocks
     assert pairs_of(late) == expected
-    assert build(RandomPairs(seed=1), [block_of(labels)]) != expected
+    assert pairs_by(RandomPairs(seed=1), [block_of(labels)]) != expected
     other = RandomPairs().process(block_of(labels, space="others"), Origin(0)).blocks
     assert pairs_of(other) != expected
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.replay.log.guarantees import LogKind
@@ -110,3 +112,19 @@ class MemoryCluster:
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
         return time_ms if time_ms < self._log.end(topic, partition) else None
+
+
+def connect(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands find this log where they look for brokers."""
+
+    class Connected(MemoryCluster):
+        def __init__(self, kafka: object) -> None:
+            super().__init__(log)
+
+        def wait(self, seconds: float) -> None:
+            """It is there."""
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)

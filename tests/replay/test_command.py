@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.streams.errors import KinstreamError, SettingsError
 from tests.replay.conftest import MakeSystem
-from tests.replay.system import CONSTRAINTS, MemoryCluster, System
+from tests.replay.system import CONSTRAINTS, System, connect
 
 CONFIG = """
 [checkpoints]
@@ -78,17 +78,7 @@ def command(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
     system.load()
     system.run()
 
-    class Connected(MemoryCluster):
-        def __init__(self, kafka: object) -> None:
-            super().__init__(system.log)
-
-        def wait(self, seconds: float) -> None:
-            """It is there."""
-
-        def close(self) -> None:
-            """Nothing is open."""
-
-    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
+    connect(system.log, monkeypatch)
     config = tmp_path / "kinstream.toml"
     config.write_text(CONFIG.format(root=system.root.as_posix()))
     return Command(system, config)
