@@ -7,7 +7,7 @@ from functools import partial
 from kinstream.testing.blocks import pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.adapter import FOLLOWS
-from tests.learners.published import create
+from tests.learners.published_unit import create
 
 
 def cases() -> list[Case]:
