@@ -138,7 +138,9 @@ class Comparison:
             learner.learn(block)
 
         def query_map(queries: Rows) -> Rows:
-            return np.asarray(learner.scale(queries) @ learner.W)
+            found = np.asarray(learner.scale(queries) @ learner.W)
+            # As a store of a cosine answers, and as lists have it.
+            return found if learner.scaler != "unit" else found / np.linalg.norm(found, axis=1, keepdims=True)
 
         blend: Blend | None = getattr(learner, "blend", None)
         if blend is not None:

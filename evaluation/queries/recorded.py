@@ -206,14 +206,16 @@ def _ranks(values: NDArray[Any]) -> Values:
 def _learned_values(
     learner: Any, query: Rows, items: Rows, lengths: Rows, signals: dict[str, NDArray[Any]]
 ) -> NDArray[Any]:
+    blend: Blend | None = getattr(learner, "blend", None)
+    if blend is not None:
+        return np.asarray(blend(signals | {ADAPTED: learner.signals(query[None], items)[ADAPTED][0]}))
     adapted = signals[SIMILARITY]
     if learner.dimension is not None:
         adapted = items @ np.asarray(learner.scale(query[None]) @ learner.W)[0]
         if learner.product == "cosine":
             with np.errstate(divide="ignore", invalid="ignore"):
                 adapted = adapted / lengths
-    blend: Blend | None = getattr(learner, "blend", None)
-    return np.asarray(adapted if blend is None else blend(signals | {ADAPTED: adapted}))
+    return np.asarray(adapted)
 
 
 def _time(event: ItemBlock | Click | ClickBlock) -> int:

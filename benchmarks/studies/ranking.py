@@ -1,0 +1,276 @@
+"""What `ranking` gains where people see half and half of similarity and BM25, and where they have more signals.
+
+- text: corpora of `benchmarks.real_embeddings`, NDCG@10 of 1,500 queries that nobody asked, among the best 100 by each
+  signal, after 5,268 lists of twenty. Changes against half and half, which people see.
+- poisoned: the same, a fifth of the lists by 20 people who click what is wrong.
+- alone: people see the similarity, and lists have no scores: `ranking` beside `adapter`.
+- signals: answers depend on similarity, BM25, age and a purchase rate, and not on popularity; people see equal shares.
+  Changes against equal shares, and against the best fixed weights in hindsight, which are found on the tested queries.
+- useless: ten signals that say nothing, beside similarity and BM25: what they cost.
+- scale: BM25 becomes tenfold after 2,000 of about 2,500 clicked lists: what that loses against the same lists without.
+
+Examples:
+  python -m benchmarks.studies.ranking text --corpora scientific --seeds 10 11 12
+  python -m benchmarks.studies.ranking signals --seeds 0 1 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.real_embeddings.corpora import opened, texts
+from kinstream.evaluation.queries.compare import HALVES, NOTHING, Comparison, SearchTrial
+from kinstream.evaluation.queries.signals import TEXT, Signals
+from kinstream.evaluation.queries.sources import Corpus
+from kinstream.evaluation.queries.split import Split, split
+from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.learner import Ranking
+from kinstream.producers.simulated.searchers import Searchers, searches
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.scores import Scores
+
+Rows = NDArray[np.floating[Any]]
+Values = dict[str, NDArray[np.float64]]
+
+TESTED, LISTS = 1_500, 5_268
+HALF: Final = {SIMILARITY: 0.5, TEXT: 0.5}
+USELESS: Final = 10
+PLACES: Final = 20
+
+
+def corpus_of(name: str, with_texts: bool = True) -> Corpus:
+    """A corpus by name, with the texts that were embedded."""
+    found = opened(name)
+    if not with_texts:
+        return Corpus(found.queries, found.items)
+    if name == "scientific":
+        with gzip.open(
+            Path(os.environ.get("KINSTREAM_DATA", "../shared/data")) / "minilm_docs.jsonl.gz",
+            "rt",
+            encoding="utf-8",
+        ) as file:
+            rows = [json.loads(line) for line in file]
+        return Corpus(found.queries, found.items, ([r["query"] for r in rows], [r["item"] for r in rows]))
+    both = texts(name)
+    return Corpus(found.queries, found.items, ([*both], [*both.values()]))
+
+
+def compared(name: str, seeds: list[int], poisoned: float, with_texts: bool) -> None:
+    """Print a line for each seed: the change of each ranking against what people have."""
+    corpus = corpus_of(name, with_texts)
+    signals = Signals(corpus)
+    contenders: dict[str, tuple[str, dict[str, Any]]] = {
+        "adapter": ("adapter", {}),
+        "ranking": ("ranking", {"start": HALF} if with_texts else {}),
+    }
+    for seed in seeds:
+        request = SearchTrial(contenders, Searchers(poisoned=poisoned), LISTS, TESTED)
+        rows = dict(Comparison(corpus, signals, request, seed).rows())
+        had = rows[HALVES if with_texts else NOTHING]
+        changes = {
+            one: round(100.0 * (both.never.ndcg / had.never.ndcg - 1.0), 2) for one, both in rows.items()
+        }
+        print(
+            json.dumps({"corpus": name, "seed": seed, "had": round(had.never.ndcg, 4)} | changes), flush=True
+        )
+
+
+class Shop:
+    """A corpus whose answers depend on more than its texts, and people who use it.
+
+    Parameters
+    ----------
+    many : whether answers depend on age and a purchase rate; else each query has its own item.
+    """
+
+    def __init__(self, corpus: Corpus, seed: int, many: bool) -> None:
+        draw = np.random.default_rng([seed, 99])
+        text = Signals(corpus).text
+        assert text is not None
+        n = len(corpus.items)
+        self.parts: Split = split(corpus.queries, corpus.items, seed, n - 800, 800)
+        similar = np.asarray(corpus.queries @ corpus.items.T, np.float64)
+        self.signals: Values = {SIMILARITY: similar, TEXT: np.asarray(text(np.arange(n)), np.float64)}
+        self.answer = np.arange(n)
+        if many:
+            age, known = draw.exponential(30.0, n), np.exp(draw.normal(0.0, 1.5, n))
+            bought = draw.beta(1.0, 8.0, n)
+            wanted = 3.5 * _standard(similar) + 0.35 * self.signals[TEXT] * 2.2
+            wanted += 0.9 * _standard(bought) - 1.3 * _standard(age) + draw.gumbel(size=(n, n))
+            self.answer = wanted.argmax(axis=1)
+            self.signals |= {
+                name: np.broadcast_to(one, (n, n))
+                for name, one in {"fresh": -age, "popular": known, "bought": bought}.items()
+            }
+        self._draw = draw
+
+    def add_useless(self) -> None:
+        """Noise of several scales, constants, and a copy of BM25."""
+        n = len(self.answer)
+        for number in range(USELESS - 3):
+            noise = self._draw.normal(size=n) * 10.0 ** (number - 3)
+            self.signals[f"noise {number}"] = np.broadcast_to(noise, (n, n))
+        for name, value in (("zeros", 0.0), ("sevens", 7.0)):
+            self.signals[name] = np.broadcast_to(np.float64(value), (n, n))
+        self.signals["copy"] = self.signals[TEXT]
+
+    def blocks(
+        self, lists: int, shares: dict[str, float], names: list[str], seed: int, of: str = ""
+    ) -> Iterator[Any]:
+        """What the builder makes; the signal `of` is tenfold from 2,000 lists on."""
+        asked = self.parts.learned
+        values = sum(share * _min_max(self.signals[name][asked]) for name, share in shares.items())
+        best = np.argsort(-np.asarray(values), axis=1, kind="stable")[:, :PLACES]
+        parts = self.parts
+        found = searches(
+            parts.queries[asked], parts.items, self.answer[asked], Searchers(), lists, seed, best,
+            best == self.answer[asked][:, None],
+        )  # fmt: skip
+        scores = {
+            name: np.take_along_axis(self.signals[name][asked], best, axis=1)
+            for name in names
+            if name != SIMILARITY
+        }
+        if not of:
+            yield from parts.clicks(found, scores=scores)
+            return
+        yield from _tenfold([*parts.clicks(found, scores=scores)], of, 2_000)
+
+    def ndcg(self, blend: Blend, adapted: Rows | None = None) -> float:
+        """Of the tested queries, over all items."""
+        rows = self.parts.tested
+        found = {name: one[rows] for name, one in self.signals.items()}
+        if adapted is not None:
+            found[ADAPTED] = adapted
+        value = np.zeros((len(rows), len(self.answer)))
+        for name, weight, unit in zip(blend.names, blend.weights, blend.units, strict=True):
+            if name in found and weight:
+                value += weight * (found[name] / unit if unit else _min_max(found[name]))
+        own = value[np.arange(len(rows)), self.answer[rows]]
+        rank = np.count_nonzero(value >= own[:, None], axis=1)
+        return float(np.where(rank <= 10, 1.0 / np.log2(1.0 + rank), 0.0).mean())
+
+    def learned(self, model: Ranking, blend: Blend) -> float:
+        queries = self.parts.queries[self.parts.tested]
+        return self.ndcg(blend, model.signals(queries, self.parts.items)[ADAPTED].astype(np.float64))
+
+    def hindsight(self, blend: Blend, model: Ranking) -> float:
+        """The best that is found from a blend by changing one weight at a time."""
+        best, weights = self.learned(model, blend), blend.weights.copy()
+        for factor in (2.0, 1.4, 1.15):
+            for _ in range(2):
+                for k in range(len(weights)):
+                    for by in (factor, 1.0 / factor, 0.0):
+                        other = weights.copy()
+                        other[k] *= by
+                        found = self.learned(model, Blend(blend.names, other, blend.units))
+                        if found > best:
+                            best, weights = found, other
+        return best
+
+
+def _standard(one: Rows) -> Rows:
+    return np.asarray((one - one.mean(axis=-1, keepdims=True)) / one.std(axis=-1, keepdims=True))
+
+
+def _min_max(one: Rows) -> Rows:
+    low, high = one.min(axis=1, keepdims=True), one.max(axis=1, keepdims=True)
+    return np.asarray((one - low) / np.where(high > low, high - low, 1.0))
+
+
+def _tenfold(blocks: list[Any], of: str, first: int) -> Iterator[Any]:
+    seen = 0
+    for block in blocks:
+        scores = None if block.lists is None else block.lists.scores
+        if scores is not None and seen >= first:
+            factor = np.where(np.array(scores.names) == of, 10.0, 1.0).astype(np.float32)
+            block = replace(
+                block, lists=replace(block.lists, scores=Scores(scores.names, scores.values * factor))
+            )
+        seen += 0 if block.lists is None else len(block.lists)
+        yield block
+
+
+def signals(name: str, seed: int) -> dict[str, Any]:
+    """Gains over equal shares, after so many lists."""
+    shop = Shop(corpus_of(name), seed, many=True)
+    equal = dict.fromkeys(shop.signals, 1.0)
+    model, seen, found = Ranking(start=equal), 0, {}
+    had = shop.ndcg(Blend.fixed(equal))
+    for block in shop.blocks(3_600, equal, [*equal], seed):
+        model.learn(block)
+        before, seen = seen, seen + (0 if block.lists is None else len(block.lists))
+        for at in (250, 500, 1_000, 2_000):
+            if before < at <= seen:
+                now, best = shop.learned(model, model.blend), shop.hindsight(model.learned_blend, model)
+                found[f"{at} lists"] = [round(100.0 * (now / one - 1.0), 2) for one in (had, best)]
+    return {"equal": round(had, 4)} | found | {"weights": model.weights}
+
+
+def useless(name: str, seed: int) -> dict[str, Any]:
+    """NDCG@10 without and with ten signals that say nothing."""
+    found = []
+    for more in (False, True):
+        shop = Shop(corpus_of(name), seed, many=False)
+        if more:
+            shop.add_useless()
+        model = Ranking(start=HALF)
+        for block in shop.blocks(LISTS, HALF, [*shop.signals], seed):
+            model.learn(block)
+        found.append(shop.learned(model, model.blend))
+    return {"three": round(found[0], 4), "change": round(100.0 * (found[1] / found[0] - 1.0), 2)}
+
+
+def scale(name: str, seed: int) -> dict[str, Any]:
+    """NDCG@10 with BM25 tenfold in the last lists against the same without."""
+    shop = Shop(corpus_of(name), seed, many=False)
+    found = []
+    for of in ("", TEXT):
+        model = Ranking(start=HALF)
+        for block in shop.blocks(3_900, HALF, [*shop.signals], seed, of):
+            model.learn(block)
+        blend = model.blend
+        if of:
+            unit = np.where(np.array(blend.names) == TEXT, 10.0, 1.0)
+            blend = Blend(blend.names, blend.weights, blend.units / unit)
+        found.append(shop.learned(model, blend))
+    return {"usual": round(found[0], 4), "change": round(100.0 * (found[1] / found[0] - 1.0), 2)}
+
+
+PARTS: Final[dict[str, Callable[[str, int], dict[str, Any]]]] = {
+    "signals": signals,
+    "useless": useless,
+    "scale": scale,
+}
+
+
+def main() -> None:
+    """Print a line of JSON for each corpus and seed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["text", "poisoned", "alone", *PARTS])
+    parser.add_argument("--corpora", nargs="+", default=["scientific"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    a = parser.parse_args()
+    with one_blas_thread():
+        for name in a.corpora:
+            if a.part not in PARTS:
+                compared(name, a.seeds, 0.2 if a.part == "poisoned" else 0.0, a.part != "alone")
+                continue
+            for seed in a.seeds:
+                print(json.dumps({"corpus": name, "seed": seed} | PARTS[a.part](name, seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
