@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kinstream.producers.files.cells import CellFile, sequence
 from kinstream.producers.files.columns import matching
 from kinstream.producers.files.json_lines import JsonLines
-from kinstream.producers.sources.values.fields import FIELDS, VECTORS
+from kinstream.producers.sources.values.fields import FIELDS, SCORES, VECTORS
 from kinstream.producers.sources.values.paths import TIMESTAMP, compile_path, quoted
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import SettingsError, SourceError
@@ -24,9 +24,10 @@ _OF_LISTS: Final = {
     "clicked": "clicked",
     "clicked_at": "clicked_at",
     "dwell_ms": "dwell_ms",
+    "action": "action",
 }
 #: Fields that hold a list where one row is one list.
-_LISTS: Final = ("items", "positions", "clicks", "clicked", "clicked_at", "dwell_ms")
+_LISTS: Final = ("items", "positions", "clicks", "clicked", "clicked_at", "dwell_ms", "action", SCORES)
 _NAMES: Final = frozenset(
     {"id", "left", "right", "source", "items", "item", "clicks", "list_id", "session", "user"}
     | {"address", "query_item"}
@@ -103,12 +104,12 @@ def check_fields(kind: str, given: Iterable[str], known: Sequence[str] | None = 
 
     Raises
     ------
-    SettingsError : one is not known, or has modalities and is no vector.
+    SettingsError : one is not known, or has modalities and is neither a vector nor a score.
     """
     known = known or [*FIELDS[kind][0], *FIELDS[kind][1], "time"]
     for name in given:
         base, _, modality = name.partition(".")
-        if base not in known or (modality and base not in VECTORS):
+        if base not in known or (modality and base not in {*VECTORS, SCORES}):
             hint = meant([base], known) or f"; there are: {', '.join(known)}"
             raise SettingsError(f"--field: there is no field {name!r}{hint}")
 
@@ -205,6 +206,10 @@ class _Choice:
         self._in_lists = "items" in given or ("item" not in given and "items" in lower)
         self._given = given
         check_fields(kind, given, self._fields())
+        if SCORES in given:
+            # Columns that are called as their scores.
+            columns = columns_of(self._place, file.names, given.pop(SCORES))
+            given |= {f"{SCORES}.{column}": column for column in columns}
 
     def _fields(self) -> list[str]:
         known = [*FIELDS[self._kind][0], *FIELDS[self._kind][1], "time"]
@@ -223,7 +228,10 @@ class _Choice:
         fields: dict[str, Any] = {}
         for name, path in given.items():
             base, _, modality = name.partition(".")
-            if not self._in_lists and base in _OF_LISTS:
+            if base == SCORES:
+                whole = path if self._in_lists else _under(f"{IMPRESSIONS}[*]", path)
+                fields.setdefault(SCORES, {})[modality] = whole
+            elif not self._in_lists and base in _OF_LISTS:
                 fields[_OF_LISTS[base]] = _under(f"{IMPRESSIONS}[*]", path)
             elif modality:
                 fields.setdefault(base, {})[modality] = path
@@ -285,6 +293,11 @@ class _Choice:
             column = guessed(self._place, names, self._kind, name, taken)
             if column is not None:
                 found |= self._of_column(name, column, given, timed=timed)
+        if is_json and SCORES in names and SCORES in self._fields() and SCORES not in given:
+            scores = {name for value in self._values(SCORES) if isinstance(value, dict) for name in value}
+            if scores:
+                self._read[SCORES] = None
+                found |= {f"{SCORES}.{name}": _under(SCORES, quoted(name)) for name in sorted(scores)}
         return found
 
     def _of_column(self, name: str, column: str, given: set[str], *, timed: bool) -> dict[str, str]:
@@ -296,6 +309,10 @@ class _Choice:
         if name == "query_vector":
             return {f"{name}.{one}": _under(quoted(column), quoted(one)) for one in example}
         parts = {"clicks": "item", "clicked_at": "time_ms", "dwell_ms": "dwell_ms"}
+        if any(
+            isinstance(one, dict) and "action" in one for each in self._values(column) for one in each or ()
+        ):
+            parts["action"] = "action"
         wanted = {of: part for of, part in parts.items() if of not in given and (timed or of != "clicked_at")}
         return {of: f"{quoted(column)}[*].{part}" for of, part in wanted.items()}
 
@@ -310,6 +327,9 @@ class _Choice:
             if found not in (None, []):
                 return found[0] if isinstance(found, list) else found
         return None
+
+    def _values(self, column: str) -> Iterator[Any]:
+        return (value for _, (value,) in self._file.rows([column], 0))
 
     def _check_needed(self, given: Iterable[str], *, timed: bool) -> None:
         needed: Sequence[str] = ("left", "right", "similar")

@@ -12,6 +12,7 @@ from kinstream.producers.sources.values.convert import (
     are_milliseconds,
     flag,
     names_of,
+    numbers_or_nothing,
     optional_name,
     refused,
     time_ms,
@@ -23,9 +24,12 @@ from kinstream.producers.sources.values.fields import Fields, MappedField
 from kinstream.producers.sources.values.foreign_record import Incoming, Together
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS, not_ahead, stamp_of
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space
+from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space, scores_of
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
 
+#: What an action is called that has no other kind.
+CLICK: Final = "click"
 _NAMES: Final = ("session", "user", "query_item", "list_id", "address")
 
 
@@ -52,7 +56,7 @@ class ClickLists:
         self._clicked_at = fields.find("clicked_at")
         plain = ("time", "items", "positions", "clicks", "clicked_at", "space", *_NAMES)
         self._together = Together([None if (f := fields.find(name)) is None else f.path for name in plain])
-        self._has_plain = "clicks" in fields and "dwell_ms" not in fields
+        self._has_plain = "clicks" in fields and "dwell_ms" not in fields and "action" not in fields
         self._check_space = lru_cache(10_000)(check_space)
         if ("clicks" in fields) == ("clicked" in fields):
             raise SettingsError(
@@ -70,7 +74,7 @@ class ClickLists:
 
         Raises
         ------
-        BadRecord : only the space or the query's vector does not fit.
+        BadRecord : only the space, the query's vector or a score does not fit.
         """
         try:
             shown_at, items, positions, clicks, clicked_at, space, *names = self._together(record)
@@ -120,6 +124,7 @@ class ClickLists:
             query_item or None,
             query_vector(fields, record) if self._has_vector else (),
             address=address or None,
+            scores=self._scores(record, count),
         )
 
     def _plain_ranks(self, positions: Any, count: int) -> tuple[int, ...] | None:
@@ -186,10 +191,21 @@ class ClickLists:
             query_item,
             query_vector(fields, record) if self._has_vector else (),
             address=address,
+            scores=self._scores(record, len(items)),
         )
         if not _sound(click):
             check_list(click, self._fault)
         return [click]
+
+    def _scores(self, record: Incoming, count: int) -> Scores | None:
+        """A number, or nothing, for each shown item and name of the settings."""
+        if not self._fields.scores:
+            return None
+        found = {
+            field.name: numbers_or_nothing(record.at(field.path), count, field.where)
+            for field in self._fields.scores
+        }
+        return scores_of(found, count)
 
     def _ranks(self, record: Incoming, count: int) -> tuple[int, ...]:
         field = self._positions
@@ -231,6 +247,7 @@ class ClickLists:
             names = tuple(items[place] for place in places)
             times = self._at(record, "clicked_at", len(items), _time_of(record), places)
             dwells = self._at(record, "dwell_ms", len(items), _optional_whole, places)
+            kinds = self._at(record, "action", len(items), kind_of_action, places)
         else:
             raw = record.at(fields["clicks"].path)
             # A list without clicks may leave the field out.
@@ -240,9 +257,10 @@ class ClickLists:
             places = list(range(len(names)))
             times = self._at(record, "clicked_at", len(names), _time_of(record), places)
             dwells = self._at(record, "dwell_ms", len(names), _optional_whole, places)
+            kinds = self._at(record, "action", len(names), kind_of_action, places)
         return tuple(
-            ItemClick(name, shown_at if at is None else at, dwell)
-            for name, at, dwell in zip(names, times, dwells, strict=True)
+            ItemClick(name, shown_at if at is None else at, dwell, kind)
+            for name, at, dwell, kind in zip(names, times, dwells, kinds, strict=True)
         )
 
     def _at(self, record: Incoming, name: str, count: int, read: Any, places: list[int]) -> list[Any]:
@@ -280,6 +298,12 @@ def query_vector(fields: Fields, record: Incoming) -> tuple[Table, ...]:
     if made and len(made) < len(fields.vectors["query_vector"]):
         raise BadRecord(Reason.BAD_SHAPE, "query_vector: some modalities are missing")
     return tuple(made)
+
+
+def kind_of_action(value: Any, where: str) -> str | None:
+    """The kind of an action; None for a click."""
+    found = optional_name(value, where)
+    return None if found == CLICK else found
 
 
 def _flag_or_nothing(value: Any, where: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from kinstream.producers.sources.lists import query_vector
+from kinstream.producers.sources.lists import CLICK, query_vector
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
 from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
 from kinstream.producers.sources.values.convert import refused, time_ms
@@ -31,7 +31,7 @@ from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
 from kinstream.streams.records.values import Loaded
 
-ACTIONS: Final = ("click", "click_through")
+ACTIONS: Final = (CLICK, "click_through")
 IMPRESSION: Final = "impression"
 WINDOW_MINUTES: Final = 30
 
@@ -67,7 +67,7 @@ class Ubi:
         self._forms = forms
         self._actions = frozenset(action.lower() for action in actions)
         self._window_ms = window_ms
-        self._lists = OpenLists(window_ms)
+        self._lists = OpenLists(window_ms, [field.name for field in forms.fields.scores])
         self._time = PartitionTime()
         self._counts: Counter[str] = Counter()
 
@@ -113,13 +113,14 @@ class Ubi:
         if query is None:
             self._counts[Fate.CLICK_WITHOUT_QUERY if is_click else Fate.OTHER_ACTION] += 1
             return None
-        items = forms.items(record)
+        objects = forms.items(record)
+        items = tuple(name for name in dict.fromkeys(objects) if name is not None)
         if is_click:
-            return self._click(record, query, items)
+            return self._click(record, query, items, None if name in ACTIONS else name)
         if not items:
             self._counts[Fate.OTHER_ACTION] += 1
             return self._passing(record)
-        return self._impression(record, query, items)
+        return self._impression(record, query, items, objects)
 
     def _passing(self, record: Incoming) -> tuple[str, int] | None:
         """What a record that is left out says for the log, if it belongs to a query."""
@@ -175,18 +176,30 @@ class Ubi:
             self._counts[Fate.EMPTY_LIST] += 1
             return query, part.log_ms
         item, vector = forms.name(record, "query_item"), query_vector(forms.fields, record)
+        scores = None if hits is None else forms.scores(record, len(hits))
         is_new = self._lists.find(query) is None
-        more = self._lists.add_query(self._list(record, query, part), part, hits or (), item, vector)
+        shown = self._list(record, query, part)
+        more = self._lists.add_query(shown, part, hits or (), item, vector)
+        if hits is not None and scores is not None:
+            self._lists.add_scores(shown, part, hits, scores)
         self._counts[Fate.LIST_CONTINUED if more else Fate.LIST_REPEATED] += not is_new
         return query, part.log_ms
 
-    def _impression(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
+    def _impression(
+        self, record: Incoming, query: str, items: tuple[str, ...], objects: Sequence[str | None]
+    ) -> tuple[str, int]:
         part, ordinal = self._part(record), self._forms.ordinal(record)
-        added = self._lists.add_seen(self._list(record, query, part), part, items, ordinal)
+        scores = self._forms.scores(record, len(objects))
+        shown = self._list(record, query, part)
+        added = self._lists.add_seen(shown, part, items, ordinal)
+        if scores is not None:
+            self._lists.add_scores(shown, part, objects, scores)
         self._counts[Fate.IMPRESSION_JOINED if added else Fate.IMPRESSION_REPEATED] += 1
         return query, part.log_ms
 
-    def _click(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
+    def _click(
+        self, record: Incoming, query: str, items: tuple[str, ...], kind: str | None
+    ) -> tuple[str, int]:
         forms, part = self._forms, self._part(record)
         if not items:
             raise refused(forms.where("item"), "is missing")
@@ -202,7 +215,7 @@ class Ubi:
                     Reason.UNKNOWN_ITEM,
                     f"{forms.where('item')}: {item!r} is not among the hits of query {query!r}",
                 )
-        joined = self._lists.add_clicks(shown, part, items)
+        joined = self._lists.add_clicks(shown, part, items, kind)
         self._counts[Fate.CLICK_JOINED] += joined
         self._counts[Fate.CLICK_REPEATED] += len(items) - joined
         return query, part.log_ms

@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kinstream.producers.sources.values.convert import name_of, refused, whole
+from kinstream.producers.sources.values.convert import name_of, numbers_or_nothing, refused, whole
 from kinstream.producers.sources.values.fields import Fields
 from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.paths import Path, compile_path
+from kinstream.streams.records.checks import scores_of
+from kinstream.streams.records.scores import Scores
 
 #: Field -> paths, the usual one first. Each is also known in camel case.
 _FORMS: Final = {
@@ -113,8 +115,8 @@ class Forms:
         found = _only(value)
         return None if found is None or found == "" else name_of(found, self.where(name))
 
-    def items(self, record: Incoming) -> tuple[str, ...]:
-        """The items that an event is about, usually one; none where it has no object.
+    def items(self, record: Incoming) -> list[str | None]:
+        """The items that an event is about, usually one; None for an object without an id, or where it has none.
 
         Raises
         ------
@@ -123,7 +125,22 @@ class Forms:
         found = self.value(record, "item")
         each = found if type(found) is list else [found]
         where = self.where("item")
-        return tuple(dict.fromkeys(name_of(one, where) for one in each if one is not None))
+        return [None if one is None else name_of(one, where) for one in each]
+
+    def scores(self, record: Incoming, count: int) -> Scores | None:
+        """Scores of so many items of a query, or of an impression, from the paths that it has; None without any.
+
+        Raises
+        ------
+        BadRecord : a path has no list of that length, or something that is no number.
+        """
+        found: dict[str, list[int | float | None]] = {}
+        for field in self.fields.scores:
+            value = record.at(field.path)
+            if value is not None:
+                each = value if type(value) is list else [value]
+                found[field.name] = numbers_or_nothing(each, count, field.where)
+        return scores_of(found, count)
 
     def ordinal(self, record: Incoming) -> int | None:
         """The rank that an event names, from 0 or from 1; None where it has none.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kinstream.producers.loads.click_rows import KIND_BYTES
 from kinstream.producers.sources.packing import MAX_SPACES, ROOM, list_bytes
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ItemClick, Table
 
 #: Lists that are open at a time, and bytes of their events; above it those that would close first are closed.
@@ -22,6 +24,7 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 #: Bytes that an item, a click, and names that may come later, add to an event at most.
 _ITEM_BYTES: Final = 16
 _CLICK_BYTES: Final = 20
+_KIND_TEXT_BYTES: Final = 8
 _LATER_BYTES: Final = 50_000
 
 
@@ -51,6 +54,8 @@ class OpenList:
     opened_ms : time of the partition's log at the last part.
     hits : position of each hit that a query names.
     seen : ordinal of each further item that impressions name; None where one has none.
+    scores : name -> item -> number, the first that a query or an impression gives.
+    clicks : item and time of each, and the kind of an action that is no click.
     places : number of the next hit.
     number : counts lists in the order of the log.
     size : upper bound of the bytes of its event, but for names that may come later.
@@ -68,9 +73,10 @@ class OpenList:
     hits: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int | None] = field(default_factory=dict)
     places: int = 0
-    clicks: list[tuple[str, int]] = field(default_factory=list)
+    clicks: list[tuple[str, int] | tuple[str, int, str]] = field(default_factory=list)
     number: int = 0
     size: int = 0
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.hits) + len(self.seen)
@@ -114,17 +120,26 @@ class OpenList:
             self.list_id,
             tuple(items),
             tuple(positions),
-            tuple(ItemClick(item, at) for item, at in self.clicks),
+            tuple(ItemClick(item, at, None, *kind) for item, at, *kind in self.clicks),
             self.shown_at_ms,
             self.session,
             self.user,
             self.query_item,
             self.query_vector,
+            scores=self._scores(items),
         )
+
+    def _scores(self, items: Sequence[str]) -> Scores | None:
+        if not self.scores:
+            return None
+        return Scores.of({name: [known.get(one) for one in items] for name, known in self.scores.items()})
 
     def copy(self) -> OpenList:
         """Another one that shares nothing that changes."""
-        return replace(self, hits=dict(self.hits), seen=dict(self.seen), clicks=list(self.clicks))
+        scores = {name: dict(known) for name, known in self.scores.items()}
+        return replace(
+            self, hits=dict(self.hits), seen=dict(self.seen), clicks=list(self.clicks), scores=scores
+        )
 
 
 class OpenLists:
@@ -137,10 +152,14 @@ class OpenLists:
     Parameters
     ----------
     window_ms : how long after its last part a list takes clicks.
+    names : of the scores that lists have.
     """
 
-    def __init__(self, window_ms: int) -> None:
+    def __init__(self, window_ms: int, names: Sequence[str] = ()) -> None:
         self.window_ms = window_ms
+        self._names = tuple(names)
+        #: Upper bound of the bytes of an item in an event, besides its name.
+        self._item_bytes = _ITEM_BYTES + 4 * len(self._names)
         self._lists: dict[str, OpenList] = {}
         #: Closing times, numbers and ids; a list may have moved on since, or be gone.
         self._closing: list[tuple[int, int, str]] = []
@@ -180,6 +199,7 @@ class OpenLists:
         BadRecord : its space is one too many.
         """
         one = OpenList(space, list_id, part.own_ms, part.own_ms, part.placed_ms)
+        one.scores = {name: {} for name in self._names}
         if one.space not in self._spaces:
             if len(self._spaces) >= MAX_SPACES:
                 raise BadRecord(
@@ -240,7 +260,7 @@ class OpenLists:
         """
         new = [name for name in dict.fromkeys(hits) if name is not None and name not in one.hits]
         more = () if one.query_vector else vector
-        self._grow(one, part, sum(map(_bytes, new)) + sum(table.vectors.nbytes for table in more))
+        self._grow(one, part, self._bytes_of(new) + sum(table.vectors.nbytes for table in more))
         one.query_item, one.query_vector = one.query_item or item, one.query_vector or more
         if not new:
             return False
@@ -265,24 +285,43 @@ class OpenLists:
             for place, name in enumerate(items)
             if not one.shows(name)
         }
-        self._grow(one, part, sum(map(_bytes, new)))
+        self._grow(one, part, self._bytes_of(new))
         if not new:
             return False
         one.seen |= new
         self._go_on(one, part)
         return True
 
-    def add_clicks(self, one: OpenList, part: Part, items: Sequence[str]) -> int:
-        """Add clicks that the list does not hold yet; returns their number.
+    def add_scores(self, one: OpenList, part: Part, items: Sequence[str | None], scores: Scores) -> None:
+        """Add the scores of items, where the list has none of that name and item yet.
 
         Raises
         ------
         BadRecord : the event would not fit into a block.
         """
-        new = [(item, part.own_ms) for item in items if (item, part.own_ms) not in one.clicks]
-        self._grow(one, part, _CLICK_BYTES * len(new))
+        self._grow(one, part, 0)
+        for name, values in zip(scores.names, scores.values.T.tolist(), strict=True):
+            known = one.scores.setdefault(name, {})
+            for item, value in zip(items, values, strict=True):
+                if item is not None and value == value:
+                    known.setdefault(item, value)
+
+    def add_clicks(self, one: OpenList, part: Part, items: Sequence[str], kind: str | None = None) -> int:
+        """Add clicks, or actions of another kind, that the list does not hold yet; returns their number.
+
+        Raises
+        ------
+        BadRecord : the event would not fit into a block.
+        """
+        each = [(item, part.own_ms) if kind is None else (item, part.own_ms, kind) for item in items]
+        new = [click for click in each if click not in one.clicks]
+        more = 0 if kind is None else KIND_BYTES + 4 * len(kind) + _KIND_TEXT_BYTES
+        self._grow(one, part, (_CLICK_BYTES + more) * len(new))
         one.clicks += new
         return len(new)
+
+    def _bytes_of(self, names: Iterable[str]) -> int:
+        return sum(4 * len(name) + self._item_bytes for name in names)
 
     def _go_on(self, one: OpenList, part: Part) -> None:
         one.last_ms = max(one.last_ms, part.own_ms)
@@ -365,6 +404,7 @@ class OpenLists:
                 "seen": one.seen,
                 "places": one.places,
                 "clicks": one.clicks,
+                **({"scores": one.scores} if one.scores else {}),
             }
             for one in self._lists.values()
         ]
@@ -381,7 +421,9 @@ class OpenLists:
         self._next = self._bytes = self._latest_ms = 0
         for entry in state:
             found = dict(entry)
-            found["clicks"] = [(item, at) for item, at in found["clicks"]]
+            found["clicks"] = [tuple(click) for click in found["clicks"]]
+            given = found.pop("scores", {})
+            found["scores"] = {name: given.get(name, {}) for name in self._names}
             found["query_vector"] = tuple(
                 Table(name, np.frombuffer(base64.b64decode(data), "<f4").reshape(1, -1))
                 for name, data in found["query_vector"]
@@ -392,7 +434,3 @@ class OpenLists:
                 found |= {"hits": {name: place for place, name in enumerate(items)}, "places": len(items)}
                 found |= {"last_ms": found["shown_at_ms"], "opened_ms": found["shown_at_ms"]}
             self._keep(OpenList(**found))
-
-
-def _bytes(name: str) -> int:
-    return 4 * len(name) + _ITEM_BYTES

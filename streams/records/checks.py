@@ -156,6 +156,9 @@ def scores_of(columns: Mapping[str, Sequence[Any]], rows: int, what: str = "scor
                 Reason.BAD_SHAPE, f"{what}: {len(values)} numbers of {name[:_SHOWN]!r} for {rows} items"
             )
         for row, value in enumerate(values):
+            if type(value) is float:
+                wide[row, column] = value
+                continue
             if value is None:
                 continue
             if type(value) not in _NUMBERS:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from kinstream.streams.records.scores import Scores
+
 _SHOWN: Final = 8
 _LONGEST: Final = 200
 DUMPED_BYTES: Final = 512
@@ -21,9 +23,13 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         head = f"{value.dtype} {' x '.join(map(str, value.shape))}"
         return f"{head}: {_listed(value.tolist())}" if value.ndim == 1 else head
+    if isinstance(value, Scores):
+        return describe(_by_name(value))
     is_record = is_dataclass(value) and not isinstance(value, type)
-    # A named tuple has the second.
-    names = [f.name for f in fields(value)] if is_record else getattr(value, "_fields", None)
+    names = [f.name for f in fields(value)] if is_record else None
+    if hasattr(value, "_asdict"):
+        # Most parts of a named tuple that may be None are.
+        names = [name for name, one in value._asdict().items() if one is not None]
     if names is not None:
         parts = (f"{name}={describe(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({', '.join(parts)})"
@@ -53,6 +59,8 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Scores):
+        return _by_name(value)
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         return {"record": type(value).__name__} | found
@@ -63,6 +71,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     return b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _by_name(scores: Scores) -> dict[str, list[float | None]]:
+    columns = zip(scores.names, scores.values.T.tolist(), strict=True)
+    return {name: [None if one != one else one for one in column] for name, column in columns}
 
 
 def hex_lines(data: bytes) -> Iterator[str]:

@@ -26,7 +26,10 @@ def lists_of(block: Event) -> list[Click]:
         begin, end = int(b.starts[n]), int(b.starts[n + 1])
         clicks = [
             ItemClick(
-                b.ids[b.item[at]], int(b.click_ms[k]), None if b.dwell_ms[k] < 0 else int(b.dwell_ms[k])
+                b.ids[b.item[at]],
+                int(b.click_ms[k]),
+                None if b.dwell_ms[k] < 0 else int(b.dwell_ms[k]),
+                None if b.action is None else _named(b.kinds, int(b.action[k])),
             )
             for k, at in enumerate(b.clicked.tolist())
             if begin <= at < end
@@ -46,16 +49,20 @@ def lists_of(block: Event) -> list[Click]:
                 _named(b.ids, int(b.query[n])),
                 vector,
                 address=None if b.address is None else _named(b.actors, int(b.address[n])),
+                scores=None if b.scores is None else b.scores.take(slice(begin, end)),
             )
         )
     return found
 
 
 def plain(click: Click) -> tuple[object, ...]:
-    """A list as something that can be compared."""
+    """A list as something that can be compared. A score without a value is none."""
     vector = tuple((t.name, t.vectors.tolist()) for t in click.query_vector)
-    fields = [name for name in Click.__dataclass_fields__ if name not in ("query_vector", "load")]
-    return (*(getattr(click, name) for name in fields), vector)
+    fields = [name for name in Click.__dataclass_fields__ if name not in ("query_vector", "load", "scores")]
+    scores = {} if click.scores is None else dict(zip(click.scores.names, click.scores.values.T, strict=True))
+    known = {name: tuple(v if v == v else None for v in values.tolist()) for name, values in scores.items()}
+    given = {name: values for name, values in known.items() if any(v is not None for v in values)}
+    return (*(getattr(click, name) for name in fields), vector, given)
 
 
 def relations_of(block: Event) -> list[Relation]:

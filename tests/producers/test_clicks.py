@@ -20,6 +20,7 @@ from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.sources.file_events import open_events
 from kinstream.streams.errors import KinstreamError, SourceError
 from kinstream.streams.records.codec.codec import encode
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ItemClick, Table
 from tests.producers.block_contents import lists_of, plain
 
@@ -382,7 +383,15 @@ def a_list(draw: st.DrawFn) -> Click:
     positions = tuple(draw(st.permutations(range(len(items)))))
     session, user, item, address = (draw(st.none() | NAMES) for _ in range(4))
     shown = draw(st.integers(0, 2**40))
-    return Click("s", draw(NAMES), items, positions, clicks, shown, session, user, item, query, None, address)
+    number = st.none() | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    column = st.lists(number, min_size=len(items), max_size=len(items))
+    named = {name: draw(column) for name in ("bm25", "price")}
+    kinds = st.sampled_from([None, None, "purchase", "hover"])
+    clicks = tuple(one._replace(action=draw(kinds)) for one in clicks)
+    scores = Scores.of(named) if draw(st.booleans()) else None
+    return Click(
+        "s", draw(NAMES), items, positions, clicks, shown, session, user, item, query, None, address, scores
+    )
 
 
 def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_path: Path) -> None:
@@ -400,8 +409,12 @@ def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_pa
 
 
 @pytest.mark.long
-@given(st.lists(a_list(), min_size=1, max_size=12))
-def test_a_block_holds_its_lists_and_is_no_larger_than_was_reckoned(lists: list[Click]) -> None:
+@given(st.lists(a_list(), min_size=1, max_size=12), st.booleans())
+def test_a_block_holds_its_lists_and_is_no_larger_than_was_reckoned(lists: list[Click], scored: bool) -> None:
+    # Of lists that are mapped alike, all have scores or none.
+    lists = [one for one in lists if (one.scores is not None) is scored]
+    if not lists:
+        return
     block = click_block(lists, "s", 0)
     assert same(lists_of(block), lists)
     assert len(encode(block)) <= sum(map(click_bytes, lists)) + 256 + 32

@@ -185,6 +185,7 @@ def _records(s: str) -> Iterator[tuple[str, Record]]:
     plain = ("cup", "pan", "pot")
     yield "Click item", Click(s, "l", items, ranks, clicks, 5)
     yield "Click clicked", Click(s, "l", items, ranks, (ItemClick(_MARK, 7),), 5)
+    yield "Click action", Click(s, "l", plain, ranks, (ItemClick("pan", 7, None, _MARK),), 5)
     yield "Click list_id", Click(s, _MARK, plain, ranks, clicks, 5)
     yield "Click session", Click(s, "l", plain, ranks, clicks, 5, _MARK)
     yield "Click user", Click(s, "l", plain, ranks, clicks, 5, None, _MARK)

@@ -15,11 +15,12 @@ from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.names import label, name, shown
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.foreign.times import are_milliseconds as are_milliseconds
-from kinstream.streams.records.foreign.times import milliseconds
+from kinstream.streams.records.foreign.times import milliseconds, number_in
 from kinstream.streams.records.values import Vectors
 
 #: Milliseconds far beyond any calendar; and floats from here on are no longer whole numbers one by one.
 END_OF_TIME: Final = 2**53
+_FLOATS: Final = frozenset({int, float})
 _TRUE: Final = ("true", "1", "+1", "yes", "t", "y")
 _FALSE: Final = ("false", "0", "-1", "no", "f", "n", "")
 
@@ -156,6 +157,33 @@ def vector(value: Any, where: str) -> Vectors:
         at = int(np.flatnonzero(~np.isfinite(made))[0])
         raise refused(where, f"number {at} is not finite as float32", Reason.NOT_FINITE)
     return made
+
+
+def numbers_or_nothing(value: Any, count: int, where: str) -> list[int | float | None]:
+    """A number, or None for a missing one, for each of so many items; true and false are 1 and 0.
+
+    Raises
+    ------
+    BadRecord : it is no list of that length, or one of it is no number.
+    """
+    if value is None:
+        return [None] * count
+    if type(value) is not list:
+        raise refused(where, "is no list")
+    if len(value) != count:
+        raise refused(where, f"{len(value)} values for {count}")
+    return value if _FLOATS.issuperset(map(type, value)) else [_number(one, where) for one in value]
+
+
+def _number(value: Any, where: str) -> int | float | None:
+    if value is None or value == "":
+        return None
+    if type(value) in (bool, Decimal):
+        return float(value)
+    found = number_in(value) if type(value) is str else value
+    if type(found) not in (int, float):
+        raise refused(where, f"{shown(value)} is no number")
+    return found
 
 
 def _from_numbers(numbers: list[Any], where: str) -> Vectors:

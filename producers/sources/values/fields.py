@@ -14,6 +14,7 @@ from kinstream.producers.sources.values.placeholder import Placeholder, Unchange
 from kinstream.streams.configuration.sources import UNAVAILABLE
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space
+from kinstream.streams.records.scores import MOST_NAMES, name_fault
 from kinstream.streams.records.values import DEFAULT_MODALITY
 from kinstream.streams.spelling import meant
 
@@ -25,19 +26,21 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("items",),
         (
             *("clicks", "clicked", "clicked_at", "dwell_ms", "positions", "list_id", "session", "user"),
-            *("address", "query_item", "query_vector"),
+            *("address", "query_item", "query_vector", "action", "scores"),
         ),
     ),
     "relations": (("left", "right"), ("similar", "source")),
     # The fields of the preset, which has a path for each.
     "ubi": (
         ("action", "query_id", "items", "item", "position", "session", "user"),
-        ("query_item", "query_vector"),
+        ("query_item", "query_vector", "scores"),
     ),
 }
 _SHARED: Final = ("space", "time")
 #: Fields that may name a path for each modality.
 VECTORS: Final = frozenset({"vector", "query_vector"})
+#: The field with a path for each name.
+SCORES: Final = "scores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Fields:
     Parameters
     ----------
     kind : a key of `FIELDS`.
-    paths : field -> path; of `vector` and `query_vector` also modality -> path.
+    paths : field -> path; of `vector` and `query_vector` also modality -> path, of `scores` name -> path.
     space : the space of every record; empty where `fields.space` leads to it.
     unavailable : what the writer has for a value that has not changed.
     sending : records without a time have that of sending, -1.
@@ -100,8 +103,12 @@ class Fields:
         self._placeholder = Placeholder(unavailable)
         self._fields: dict[str, MappedField] = {}
         self.vectors: dict[str, tuple[MappedField, ...]] = {}
+        #: Named as the scores are.
+        self.scores: tuple[MappedField, ...] = ()
         for name, given in paths.items():
-            if isinstance(given, Mapping):
+            if name == SCORES:
+                self.scores = _scores(given)
+            elif isinstance(given, Mapping):
                 if name not in VECTORS or not given:
                     raise SettingsError(f"fields.{name} must be one path")
                 self.vectors[name] = tuple(
@@ -121,7 +128,7 @@ class Fields:
         value = record.message.value
         if value and not self._placeholder.may_be_in(value):
             return
-        for field in self._fields.values():
+        for field in (*self._fields.values(), *self.scores):
             self.changed(record.at(field.path), many=field.path.many)
 
     def changed(self, value: Any, *, many: bool = False) -> Any:
@@ -165,6 +172,16 @@ class Fields:
                 raise BadRecord(Reason.BAD_SHAPE, "the Kafka record has no time; name one in fields.time")
             return record.message.timestamp_ms
         return not_ahead(time_ms(record.at(field.path), field.where), record.message, field.where)
+
+
+def _scores(given: Any) -> tuple[MappedField, ...]:
+    if not isinstance(given, Mapping) or not 1 <= len(given) <= MOST_NAMES:
+        raise SettingsError(f"fields.scores must have a path for each name, for 1 to {MOST_NAMES} names")
+    for name in given:
+        if fault := name_fault(name):
+            raise SettingsError(f"fields.scores.{name}: {fault}")
+    paths = {name: compiled(f"fields.scores.{name}", given[name]) for name in sorted(given)}
+    return tuple(MappedField(name, path, f"scores.{name} ({path.text})") for name, path in paths.items())
 
 
 def compiled(setting: str, text: Any) -> Path:
