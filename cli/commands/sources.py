@@ -27,10 +27,9 @@ def sources() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="How many records."
 )
-@click.option("--quiet", is_flag=True, help="Print refusals and the sum, and no events.")
 @JSON
 @click.pass_context
-def try_(ctx: click.Context, name: str, limit: int, quiet: bool, as_json: bool) -> None:
+def try_(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
     """Map the newest records of the topic of [sources.NAME], and print the events and the refusals.
 
     Nothing is sent. The status is 1 if a record is refused. `kinstream produce ... --try` does so with a file.
@@ -47,7 +46,7 @@ def try_(ctx: click.Context, name: str, limit: int, quiet: bool, as_json: bool) 
     settings = settings_of(ctx)
     section = source_of(settings, name)
     mapping = mapper(section)
-    trial = Trial("records", shown=0 if quiet else limit, as_json=as_json)
+    trial = Trial("records", shown=limit, as_json=as_json)
     for message in _newest(settings, section.topic, limit):
         place = f"partition {message.partition} offset {message.offset}"
         try:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 _YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-_FORCE = click.option(
-    "--force", is_flag=True, help="Send it even if the checkpoints contradict it; they may be behind."
-)
 
 
 @click.group()
@@ -75,7 +72,6 @@ def _steps(space: SpaceView) -> str:
 @click.option(
     "--scaler", metavar="NAME", help="none, zscore, unit or minmax; by default the learner's own setting."
 )
-@_FORCE
 @JSON
 @click.pass_context
 def create(
@@ -85,7 +81,6 @@ def create(
     modalities: tuple[str, ...],
     labels: str,
     scaler: str | None,
-    force: bool,
     as_json: bool,
 ) -> None:
     """Declare a space before its first event.
@@ -95,17 +90,16 @@ def create(
     from kinstream.streams.records.values import Action
 
     declared = declaration(dimension, modalities, labels, scaler)
-    written = _control(settings_of(ctx), Action.CREATE, name, declared, force=force)
+    written = _control(settings_of(ctx), Action.CREATE, name, declared)
     _tell(written, f"Its epoch is {written['epoch']}.", as_json=as_json)
 
 
 @spaces.command()
 @click.argument("name")
 @_YES
-@_FORCE
 @JSON
 @click.pass_context
-def reset(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) -> None:
+def reset(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Reset a space; its declaration stays.
 
     Example: kinstream spaces reset digits --yes
@@ -114,10 +108,9 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) 
     from kinstream.streams.records.values import Action
 
     settings = settings_of(ctx)
-    if not force:
-        check_possible(Action.RESET, name, read_spaces(settings))
+    check_possible(Action.RESET, name, read_spaces(settings))
     confirm(f"Reset space {name!r}, and forget everything learned in it?", yes=yes)
-    written = _control(settings, Action.RESET, name, None, force=True)
+    written = _control(settings, Action.RESET, name, None)
     text = f"Builders and learners reset it at that record; its epoch is then {written['epoch']}."
     _tell(written, text, as_json=as_json)
 
@@ -125,10 +118,9 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) 
 @spaces.command()
 @click.argument("name")
 @_YES
-@_FORCE
 @JSON
 @click.pass_context
-def delete(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Delete a space and its models; later events for it are refused.
 
     Example: kinstream spaces delete digits --yes
@@ -137,24 +129,22 @@ def delete(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool)
     from kinstream.streams.records.values import Action
 
     settings = settings_of(ctx)
-    if not force:
-        check_possible(Action.DELETE, name, read_spaces(settings))
+    check_possible(Action.DELETE, name, read_spaces(settings))
     confirm(f"Delete space {name!r} and everything learned in it?", yes=yes)
-    written = _control(settings, Action.DELETE, name, None, force=True)
+    written = _control(settings, Action.DELETE, name, None)
     _tell(written, *what_remains(settings), as_json=as_json)
 
 
 @spaces.command()
 @click.argument("name")
-@_FORCE
 @JSON
 @click.pass_context
-def pause(ctx: click.Context, name: str, force: bool, as_json: bool) -> None:
+def pause(ctx: click.Context, name: str, as_json: bool) -> None:
     """Refuse events for a space until it is resumed. Example: kinstream spaces pause digits"""
     from kinstream.streams.records.values import Action
 
     _tell(
-        _control(settings_of(ctx), Action.PAUSE, name, None, force=force),
+        _control(settings_of(ctx), Action.PAUSE, name, None),
         "Later events for it become dead letters; after it is resumed, send them again with",
         "  kinstream dead-letters redrive --reason space-paused",
         as_json=as_json,
@@ -163,14 +153,13 @@ def pause(ctx: click.Context, name: str, force: bool, as_json: bool) -> None:
 
 @spaces.command()
 @click.argument("name")
-@_FORCE
 @JSON
 @click.pass_context
-def resume(ctx: click.Context, name: str, force: bool, as_json: bool) -> None:
+def resume(ctx: click.Context, name: str, as_json: bool) -> None:
     """Accept events for a paused space again. Example: kinstream spaces resume digits"""
     from kinstream.streams.records.values import Action
 
-    _tell(_control(settings_of(ctx), Action.RESUME, name, None, force=force), as_json=as_json)
+    _tell(_control(settings_of(ctx), Action.RESUME, name, None), as_json=as_json)
 
 
 def declaration(
@@ -205,7 +194,7 @@ def declaration(
 
 
 def _control(
-    settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
+    settings: Settings, action: Action, name: str, declared: Declaration | None = None
 ) -> dict[str, Any]:
     """Write a control record; what it is and where it lies. A space's epoch is the offset of its newest beginning."""
     from kinstream.streams.errors import BadRecord, SettingsError
@@ -217,8 +206,7 @@ def _control(
         check_space(name)
     except BadRecord as error:
         raise SettingsError(error.detail) from error
-    if not force:
-        check_possible(action, name, read_spaces(settings))
+    check_possible(action, name, read_spaces(settings))
     topic, partition, offset = send_event(settings, Control(name, action, int(time.time() * 1000), declared))
     return {
         "action": action.value,

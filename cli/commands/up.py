@@ -7,11 +7,13 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from kinstream.cli.shared.context import global_arguments, settings_of
+
+LOGS: Final = Path(".kinstream/logs")
 
 
 @click.command()
@@ -21,13 +23,11 @@ from kinstream.cli.shared.context import global_arguments, settings_of
 @click.option(
     "--from-start", is_flag=True, help="With --new-generation: read the logs again from their start."
 )
-@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), default=Path(".kinstream/logs"))
 @click.pass_context
 def up(
     ctx: click.Context,
     new_generation: bool,
     from_start: bool,
-    logs: Path,
 ) -> None:
     """Run every agent and service of the settings together. Example: kinstream --config kinstream.toml up
 
@@ -48,9 +48,9 @@ def up(
         )
     arguments = global_arguments(ctx)
     broker = None
-    with FolderLock(logs), ExitStack() as stack:
+    with FolderLock(LOGS), ExitStack() as stack:
         stopping = stop_on_signals()
-        system = LocalSystem(settings, arguments, {}, logs)
+        system = LocalSystem(settings, arguments, {}, LOGS)
         try:
             system.reserve()
             if not settings.kafka.bootstrap_servers:

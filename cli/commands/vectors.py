@@ -11,7 +11,6 @@ import click
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.events import send_event
 from kinstream.cli.shared.models import newest_models
-from kinstream.cli.shared.output import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
@@ -60,30 +59,14 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 
 @vectors.command()
-@click.argument("space")
-@JSON
-@click.pass_context
-def publish(ctx: click.Context, space: str, as_json: bool) -> None:
-    """Order a version with the map of the newest model. Example: kinstream vectors publish docs"""
-    from kinstream.streams.errors import SettingsError
-
-    settings = settings_of(ctx)
-    if space not in settings.vectors:
-        raise SettingsError(
-            f"the settings have no [vectors.{space}]; there are: {', '.join(_spaces(settings))}"
-        )
-    found = _compared(settings, space)
-    if found is None:
-        learner = settings.vectors[space].learner
-        raise SettingsError(f"there is no model of learner {learner!r} in space {space!r} yet")
-    _order(settings, space, found, as_json=as_json)
-
-
-@vectors.command()
-@click.option("--once", is_flag=True, help="Compare once, and end.")
+@click.option(
+    "--once", is_flag=True, help="Compare once, and end. With a threshold of 0 every space gets a version."
+)
 @click.pass_context
 def watch(ctx: click.Context, once: bool) -> None:
-    """Order a version whenever the newest map has moved past the threshold. Example: kinstream vectors watch
+    """Order a version whenever the newest map has moved past the threshold.
+
+    Example: kinstream --set vectors.docs.moved=0 vectors watch --once
 
     It keeps nothing, so it can be stopped at any time. One process for a deployment is enough; a second one may order
     a version twice, which costs time and is otherwise harmless.
@@ -102,6 +85,8 @@ def watch(ctx: click.Context, once: bool) -> None:
             try:
                 found = _compared(settings, space, unless=ordered.get(space))
             except KinstreamError as error:
+                if once:
+                    raise
                 # Brokers and stores come back; a checkpoint may be replaced while it is read.
                 click.echo(hide(f"{space}: {error}"), err=True)
                 continue
@@ -131,23 +116,10 @@ def _compared(settings: Settings, space: str, unless: str | None = None) -> Comp
     return compare(settings, version)
 
 
-def _order(settings: Settings, space: str, found: Compared, *, as_json: bool = False) -> None:
+def _order(settings: Settings, space: str, found: Compared) -> None:
     topic, partition, offset = send_event(settings, *found.newest.parts(), role="vector-orders")
     model = found.newest.head.model
-    tell(
-        {
-            "space": space,
-            "model": str(model),
-            "moved": round(found.share, 4),
-            "items": found.items,
-            "version": offset,
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-        },
-        (
-            f"{space}: {100 * found.share:.1f} % of neighbours move with model {model}: version {offset} of "
-            f"{found.items} items is ordered ({topic} partition {partition})",
-        ),
-        as_json=as_json,
+    click.echo(
+        f"{space}: {100 * found.share:.1f} % of neighbours move with model {model}: version {offset} of {found.items} "
+        f"items is ordered ({topic} partition {partition})"
     )

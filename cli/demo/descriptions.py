@@ -58,7 +58,6 @@ class Demo:
         options = {
             "--space": self.space,
             "--hold-out": self.hold_out,
-            "--hold-out-seed": self.seed,
             **options,
         }
         return ["produce", command, self.source, *(str(word) for pair in options.items() for word in pair)]

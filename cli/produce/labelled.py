@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 @field_option
 @click.option("--shuffle-seed", type=int, help="Send the rows in a random order; holds them in memory.")
 @click.option("--repeat", default=1, show_default=True, help="Passes over the rows.")
-@click.option("--hold-out", default=0.0, show_default=True, help="Share of the rows that are never sent.")
-@click.option("--hold-out-seed", default=0, show_default=True, help="Seed for choosing those rows.")
+@click.option(
+    "--hold-out",
+    default=0.0,
+    show_default=True,
+    help="Share of the rows never sent, by --shuffle-seed.",
+)
 @load_options
 @click.pass_context
 def labelled(ctx: click.Context, /, source: str, space: str, **options: Any) -> None:
@@ -48,8 +52,9 @@ def labelled(ctx: click.Context, /, source: str, space: str, **options: Any) -> 
     from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
     from kinstream.producers.labelled.sources import open_source
 
-    shaping = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
-    blocks = BlockSettings(**{name: options[name] for name in shaping})
+    shaping = ("block_rows", "shuffle_seed", "repeat", "hold_out")
+    chosen = {name: options[name] for name in shaping}
+    blocks = BlockSettings(**chosen, hold_out_seed=options["shuffle_seed"] or 0)
     given = by_field(options["fields"])
 
     def load() -> LabelledLoad:

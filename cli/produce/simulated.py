@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     help="Rank r, from 0, is examined with probability 1/(r+1)^bias.",
 )
 @click.option("--seed", default=0, show_default=True, help="Equal seeds give equal records.")
-@click.option("--hold-out", default=0.0, show_default=True, help="Share of the rows that are left out.")
-@click.option("--hold-out-seed", default=0, show_default=True, help="Seed for choosing those rows.")
+@click.option(
+    "--hold-out",
+    default=0.0,
+    show_default=True,
+    help="Share of the rows left out, by --seed.",
+)
 @load_options
 @click.pass_context
 def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: Any) -> None:
@@ -46,7 +50,7 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
 
         opened = open_source(source)
         tell_left_out(opened.layout.left_out, None)
-        simulator = simulator_of(opened, settings, options["hold_out"], options["hold_out_seed"])
+        simulator = simulator_of(opened, settings, options["hold_out"], options["seed"])
         return simulated_load(simulator, space, options["block_rows"], options["load_id"])
 
     send(ctx, load, options)

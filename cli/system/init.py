@@ -52,7 +52,6 @@ def _given(text: str) -> str:
     show_default=True,
     help="File to write; - prints it.",
 )
-@click.option("--force", is_flag=True, help="Replace the file if there is one.")
 @click.pass_context
 def init(
     ctx: click.Context,
@@ -60,7 +59,6 @@ def init(
     brokers: str | None,
     checkpoints: str | None,
     output: Path,
-    force: bool,
 ) -> None:
     """Write a commented settings file to begin with.
 
@@ -79,8 +77,8 @@ def init(
     printed = str(output) == "-"
     if not printed and not output.parent.is_dir():
         raise click.UsageError(f"{output.parent} is not a folder: create it, or name another file with -o")
-    if not printed and output.exists() and not force:
-        raise click.UsageError(f"{output} exists: name another file with -o, or replace it with --force")
+    if not printed and output.is_file():
+        raise click.UsageError(f"{output} exists: remove it, or name another file with -o")
     if for_a_person() and sys.stdin.isatty() and not printed:
         data = data or click.prompt(
             "What do your events hold", type=click.Choice(list(DATA)), default="labels"

@@ -20,8 +20,8 @@ class VectorsSettings(Section):
     """whose newest model maps the items"""
     dimensions: int | None = Field(default=None, ge=1)
     """map queries and items to so few dimensions (`adapter` only); none: queries stay as they are"""
-    moved: float = Field(default=0.1, gt=0.0, le=1.0)
-    """share of changed neighbours at which `kinstream vectors watch` orders a version; above 0"""
+    moved: float = Field(default=0.1, ge=0.0, le=1.0)
+    """share of changed neighbours at which `kinstream vectors watch` orders a version"""
 
 
 class SinkSettings(Section):

@@ -131,12 +131,12 @@ def check_possible(action: Action, name: str, spaces: dict[str, SpaceView]) -> N
     SettingsError : create of a space that exists; anything else of one that does not.
     """
     space = spaces.get(name)
-    behind = "If the checkpoints are behind: --force"
+    behind = "If the checkpoints are behind, wait for the next one"
     if action is Action.CREATE:
         if space is not None and space.status is not Status.DELETED:
             raise SettingsError(
                 f"space {name!r} exists (epoch {space.epoch}, {space.status.value}); to reset it: "
-                f"kinstream spaces reset {name}. {behind} (a create of a space that exists resets it)"
+                f"kinstream spaces reset {name}. {behind}"
             )
     elif space is None:
         raise SettingsError(f"no checkpoint of a builder or learner names a space {name!r}. {behind}")

@@ -59,14 +59,12 @@ def test_odd_characters_of_an_answer_stay_what_they_are(name: str) -> None:
     assert found["kafka"]["bootstrap_servers"] == found["checkpoints"]["url"] == name
 
 
-def test_a_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_is_never_replaced(tmp_path: Path) -> None:
     file = tmp_path / "kinstream.toml"
     file.write_text("# mine")
     refused = run("init", "--data", "labels", "-o", str(file))
-    assert refused.exit_code == 2 and "--force" in refused.stderr
+    assert refused.exit_code == 2 and "remove it" in refused.stderr
     assert file.read_text() == "# mine"
-    assert run("init", "--data", "labels", "-o", str(file), "--force").exit_code == 0
-    assert file.read_text() == run("init", "--data", "labels", "-o", "-").stdout
 
 
 def test_without_a_terminal_the_data_must_be_given(tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_where_nothing_can_be_written_one_line_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    result = run("init", "--data", "labels", "--force", "-o", output)
+    result = run("init", "--data", "labels", "-o", output)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith(f"Error: {told}") and "another file" in result.stderr
 

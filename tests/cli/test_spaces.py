@@ -125,8 +125,6 @@ def test_what_the_builders_would_refuse_is_not_sent_unless_forced(system: System
         assert said in str(result.exception)
     after = system.log.end(EVENTS, partition_of("a", 2)), system.log.end(EVENTS, partition_of("nobody", 2))
     assert after == before
-    assert system.cli("spaces", "pause", "nobody", "--force").exit_code == 0
-    assert newest(system, "nobody").action is Action.PAUSE
 
 
 def test_a_deletion_asks_and_says_what_remains(system: System) -> None:
@@ -164,14 +162,11 @@ def test_a_reset_asks_as_a_deletion_does(system: System) -> None:
 
 
 @pytest.mark.parametrize("command", ["reset", "delete"])
-@pytest.mark.parametrize("force", [(), ("--force",)])
-def test_where_no_terminal_is_there_to_ask_at_the_answer_must_be_given(
-    system: System, command: str, force: tuple[str, ...]
-) -> None:
+def test_where_no_terminal_is_there_to_ask_at_the_answer_must_be_given(system: System, command: str) -> None:
     system.samples("a")
     system.run()
     end = system.log.end(EVENTS, partition_of("a", 2))
-    result = system.cli("spaces", command, "a", *force)
+    result = system.cli("spaces", command, "a")
     assert isinstance(result.exception, SettingsError) and result.exception.exit_status == 2
     assert "add --yes" in str(result.exception)
     assert system.log.end(EVENTS, partition_of("a", 2)) == end

@@ -11,7 +11,6 @@ import pytest
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_event, decode_vectors, encode
 from kinstream.streams.records.values import ItemBlock, Table
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
@@ -105,19 +104,12 @@ def test_a_version_is_ordered_once_and_again_only_when_neighbours_have_moved(sys
 
 
 def test_a_person_orders_at_any_time(system: Embedded) -> None:
-    result = system.cli("vectors", "publish", "digits")
-    assert isinstance(result.exception, SettingsError) and "no model of learner 'oasis'" in str(
-        result.exception
-    )
+    now = ("--set", "vectors.digits.moved=0", "vectors", "watch", "--once")
+    assert system.cli(*now).stdout == "" and system.orders() == []
     system.samples("digits", 6)
     system.run()
     for number in (1, 2):
-        assert "is ordered" in system.cli("vectors", "publish", "digits").stdout
+        assert "is ordered" in system.cli(*now).stdout
         assert len(system.orders()) == number
-    told = json.loads(system.cli("vectors", "publish", "digits", "--json").stdout)
-    assert told["space"] == "digits" and told["version"] == told["offset"]
-    assert len(system.orders()) == 3
     system.run()
     assert system.status()["version"] > 0
-    result = system.cli("vectors", "publish", "shop")
-    assert isinstance(result.exception, SettingsError) and "no [vectors.shop]" in str(result.exception)

@@ -50,7 +50,7 @@ def test_the_command_sends_a_set_and_prints_a_summary(embedded: Producer, tmp_pa
 
 
 def test_the_summary_can_be_json(embedded: Producer) -> None:
-    options = ["--hold-out", "0.3", "--hold-out-seed", "1", "--repeat", "2", "--json"]
+    options = ["--hold-out", "0.3", "--shuffle-seed", "1", "--repeat", "2", "--json"]
     found = json.loads(run("sklearn:wine", "--space", "wine", "--load-id", "w", "--rate", "5000", *options))
     assert found["load_id"] == "w"
     assert found["rows"] == 2 * (178 - found["held_out"])

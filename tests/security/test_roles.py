@@ -277,7 +277,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "metrics": ("worker", "metrics", "--create", "--unsupervised"),
     "vectors": (*VECTORS, "worker", "vectors", "--create", "--unsupervised"),
     "sink": (*SINK, "worker", "sink", "shop", "--create", "--unsupervised"),
-    "vector-orders": (*VECTORS, "vectors", "publish", "s"),
+    "vector-orders": (*VECTORS, "vectors", "watch", "--once"),
     "status": ("status",),
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "models": ("models", "list"),

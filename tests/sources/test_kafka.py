@@ -152,7 +152,7 @@ def test_a_record_is_refused_corrected_and_redriven(shop: Shop) -> None:
     record = search(1, random.Random(1))
     broken = json.dumps(record).replace('"ts": ', '"ts": "yesterday", "was": ')
     shop.send([broken.encode(), json.dumps(search(2, random.Random(2))).encode()])
-    tried = shop.finished("sources", "try", "shop", "--quiet", seconds=60)
+    tried = shop.finished("sources", "try", "shop", seconds=60)
     assert tried.returncode == 1
     assert "2 records: 1 fit, 0 left out, 1 refused; 1 bad-shape" in tried.stdout
     worker = shop.start("source", "worker", "source", "shop", "--create")

@@ -308,7 +308,7 @@ def check_stores(client: Client, system: Composed) -> None:
     assert found is not None
     system.run("gate", "gate", "promote", "digits", "--version", ".".join(found.groups()), "--yes")
     until(lambda: answers(adapted=True), "the service answers by the promoted model")
-    system.run("vectors", "vectors", "publish", "digits")
+    system.run("vectors", "--set", "vectors.digits.moved=0", "vectors", "watch", "--once")
 
     def shown() -> int:
         with connected(system) as connection:
