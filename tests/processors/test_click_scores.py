@@ -225,7 +225,7 @@ CHOSEN = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(random_scores(), min_size=1, max_size=6), CHOSEN)
 def test_whatever_lists_say_is_what_they_say_without_scores_and_each_row_has_its_own(
     lists: list[Click], chosen: dict[str, Any]

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from kinstream.processors.base.builder import Builder, Origin, Segmented
 from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import decode, encode
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemClick, LoadPosition, Relation
 from tests.processors.bounds import closure
 from tests.processors.closure_reference import Reference, fixpoint, triplet_count, triplets
@@ -523,6 +525,17 @@ def test_co_clicked_items_are_similar_once_they_are_supported() -> None:
     assert found is not None
     assert [(link.via, link.offset) for link in found.links] == [("co-click", 3), ("relation", 2)]
     assert builder.counts()["co-click-below-support"] == 1
+
+
+def test_scores_and_kinds_of_actions_change_no_co_click() -> None:
+    with_scores, without = unlimited(5, co_click_support=1), unlimited(5, co_click_support=1)
+    for number, session in enumerate(("ann", "bob")):
+        click = shown(f"l{number}", session, [number, number + 1])
+        acted = tuple(one._replace(action="purchase") for one in click.clicks)
+        scored = replace(click, clicks=acted, scores=Scores.of({"bm25": [1, 2, 3, 4, None]}))
+        made = with_scores.process(scored, Origin(number)).blocks
+        assert made and [*map(encode, made)] == [*map(encode, without.process(click, Origin(number)).blocks)]
+    assert to_bytes(with_scores.state()) == to_bytes(without.state())
 
 
 def test_a_log_whose_clock_was_ahead_makes_no_later_list_late() -> None:

@@ -49,9 +49,9 @@ def message(value: Any, offset: int = 0) -> Message:
 
 def mapped(value: Any, fields: dict[str, Any] = FIELDS, **more: Any) -> Click:
     made = mapper(SourceSettings(topic="t", kind="clicks", space="shop", fields=fields, **more))
-    (found,) = made.events(message(value)) or ()
-    assert isinstance(found, Click)
-    return found
+    found = made.events(message(value)) or []
+    assert len(found) == 1 and isinstance(found[0], Click)
+    return found[0]
 
 
 def record(**more: Any) -> dict[str, Any]:

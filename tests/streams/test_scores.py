@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.codec import decode, decode_event, encode
+from kinstream.streams.records.load_rows import without_first
 from kinstream.streams.records.scores import LONGEST_NAME, MOST_NAMES, Scores
 from kinstream.streams.records.values import Click, ClickBlock, ConstraintBlock, ItemClick
 from tests.golden.write_records import FOLDER, records
@@ -165,3 +166,26 @@ def test_names_without_a_value_are_dropped() -> None:
     given_ = scores.given()
     assert given_ is not None and given_.names == ("b",) and given_.given() is given_
     assert scores.take(slice(1, 2)).given() is None
+
+
+def test_some_rows_of_a_block_keep_their_scores() -> None:
+    block = GOLDEN["pairs-scores"]
+    assert isinstance(block, ConstraintBlock) and block.scores is not None
+    second = block.take(np.array([False, True]))
+    assert second.scores is not None and second.scores.names == block.scores.names
+    np.testing.assert_array_equal(second.scores.values, block.scores.values[1:])
+    alone = block.without_lists()
+    assert alone.lists is None and alone.scores is block.scores
+
+
+def test_a_load_that_goes_on_within_a_block_keeps_scores_and_kinds_by_their_lists() -> None:
+    block = GOLDEN["clicks-scores"]
+    assert isinstance(block, ClickBlock)
+    block = replace(block, clicked=np.array([1, 2], np.int32), action=np.array([-1, 0], np.int32))
+    block = replace(block, click_ms=np.zeros(2, np.int64), dwell_ms=np.zeros(2, np.int64))
+    rest, first = without_first(block, 1)
+    assert (
+        isinstance(rest, ClickBlock) and rest.scores is not None and block.scores is not None and first == 2
+    )
+    np.testing.assert_array_equal(rest.scores.values, block.scores.values[2:])
+    assert rest.action is not None and rest.action.tolist() == [0]
