@@ -70,8 +70,12 @@ def clicked_at_all(similarity: Scores, by_item: NDArray[np.float64]) -> Scores:
     return lambda rows: np.asarray(_within_1(similarity(rows)) + gain)
 
 
-def bm25(queries: Sequence[str], items: Sequence[str]) -> Scores:
-    """Okapi BM25 with the inverse document frequency of Lucene.
+class BM25:
+    """Okapi BM25 with the inverse document frequency of Lucene: scores (q, n) of n items for q texts.
+
+    Parameters
+    ----------
+    items : their texts.
 
     Raises
     ------
@@ -82,18 +86,28 @@ def bm25(queries: Sequence[str], items: Sequence[str]) -> Scores:
     Robertson, Zaragoza: The probabilistic relevance framework: BM25 and beyond. Foundations and Trends in Information
     Retrieval 3, 2009.
     """
-    with importing("BM25"):
-        from sklearn.feature_extraction.text import CountVectorizer
-    words = CountVectorizer(token_pattern=WORDS)
-    counts = words.fit_transform(items).tocoo()
-    lengths = np.bincount(counts.row, counts.data, len(items))
-    holding = np.bincount(counts.col, minlength=counts.shape[1])
-    rare = np.log1p((len(items) - holding + 0.5) / (holding + 0.5))
-    usual = K1 * (1.0 - B + B * lengths / max(float(lengths.mean()), 1.0))
-    often = counts.data.astype(np.float64)
-    counts.data = rare[counts.col] * often / (often + usual[counts.row])
-    weights, asked = counts.tocsr().T, words.transform(queries).astype(np.float64)
-    return lambda rows: np.asarray((asked[rows] @ weights).toarray())
+
+    def __init__(self, items: Sequence[str]) -> None:
+        with importing("BM25"):
+            from sklearn.feature_extraction.text import CountVectorizer
+        self._words: Any = CountVectorizer(token_pattern=WORDS)
+        counts = self._words.fit_transform(items).tocoo()
+        lengths = np.bincount(counts.row, counts.data, len(items))
+        holding = np.bincount(counts.col, minlength=counts.shape[1])
+        rare = np.log1p((len(items) - holding + 0.5) / (holding + 0.5))
+        usual = K1 * (1.0 - B + B * lengths / max(float(lengths.mean()), 1.0))
+        often = counts.data.astype(np.float64)
+        counts.data = rare[counts.col] * often / (often + usual[counts.row])
+        self._weights: Any = counts.tocsr().T
+
+    def __call__(self, texts: Sequence[str]) -> Rows:
+        return np.asarray((self._words.transform(texts).astype(np.float64) @ self._weights).toarray())
+
+
+def bm25(queries: Sequence[str], items: Sequence[str]) -> Scores:
+    """`BM25` of queries given by their rows."""
+    index, asked = BM25(items), np.array(queries, object)
+    return lambda rows: index(asked[rows].tolist())
 
 
 def fused(first: Scores, second: Scores) -> Scores:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -75,15 +75,11 @@ class Signals:
         def scores(rows: Numbers) -> Rows:
             signals = {SIMILARITY: self.similarity(rows)}
             signals[ADAPTED] = signals[SIMILARITY] if query_map is None else self.mapped(query_map)(rows)
-            asked = [signals[ADAPTED]]
             if self.text is not None:
                 signals[TEXT] = self.text(rows)
-                asked.append(signals[TEXT])
-            found = np.full(signals[SIMILARITY].shape, -np.inf)
-            for at, row in enumerate(found):
-                best = np.unique(np.concatenate([_best(one[at]) for one in asked]))
-                row[best] = blend({name: one[at, best] for name, one in signals.items()})
-            return found
+            return np.stack(
+                [blended(blend, {name: one[at] for name, one in signals.items()}) for at in range(len(rows))]
+            )
 
         return scores
 
@@ -91,6 +87,21 @@ class Signals:
         """Fixed blends of similarity and text, from the one alone to the other."""
         shares = np.linspace(0.0, 1.0, STEPS + 1).tolist()
         return [Blend.fixed({SIMILARITY: 1.0 - share, TEXT: share}) for share in shares]
+
+
+def blended(blend: Blend, signals: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Values (n,) of the candidates of one query among n items, and -inf for all others.
+
+    Candidates are the `CANDIDATES` best by the adapted similarity and as many by text, as in the service.
+
+    Parameters
+    ----------
+    signals : (n,) by name, with `adapted`.
+    """
+    found = np.full(len(signals[ADAPTED]), -np.inf)
+    best = np.unique(np.concatenate([_best(signals[name]) for name in (ADAPTED, TEXT) if name in signals]))
+    found[best] = blend({name: one[best] for name, one in signals.items()})
+    return found
 
 
 def _best(scores: Rows) -> Numbers:

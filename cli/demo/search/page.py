@@ -1,4 +1,4 @@
-"""The page of the demonstration: two rankings side by side, served to this machine alone."""
+"""The page of the demonstration: three rankings side by side, served to this machine alone."""
 
 from __future__ import annotations
 

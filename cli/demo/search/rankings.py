@@ -1,4 +1,4 @@
-"""Two rankings of the same items: by the embeddings as they are, and by the query map that was learned."""
+"""Three rankings of the same items: by the embeddings, by these and BM25 half and half, and as learned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.cli.demo.search.material import Material
-from kinstream.evaluation.queries.measures import answered
+from kinstream.evaluation.queries.judgements import Judgements
+from kinstream.evaluation.queries.measures import ranked
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, blended
+from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
 from kinstream.search.queries.model import QueryModel
 
 #: Items of a ranking, and queries that the page proposes.
@@ -17,12 +20,16 @@ TOP: Final = 10
 PROPOSED: Final = 5
 #: Characters of a text that the page shows.
 LONGEST: Final = 180
+#: Held-out queries of the figure, so that a model is measured in half a second.
+MEASURED: Final = 500
+RANKINGS: Final = ("embedded", "hybrid", "learned")
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuery:
-    """A query: its vector, and the row of the item that answers it, if that is known."""
+    """A query: its text, its vector, and the row of the item that answers it, if that is known."""
 
+    text: str
     vector: NDArray[np.float32]
     answer: int | None
 
@@ -38,6 +45,8 @@ class Rankings:
     def __init__(self, material: Material) -> None:
         self._material = material
         self._known = {material.functions[row].query: row for row in material.tested.tolist()}
+        self._measured = material.tested[:MEASURED]
+        self._text = material.text([material.functions[row].query for row in self._measured.tolist()])
 
     def proposed(self) -> list[str]:
         """Held-out queries of a length that fits the page."""
@@ -48,33 +57,50 @@ class Rankings:
         """A typed query; None if the embedder knows nothing of it."""
         row = self._known.get(text)
         vector = self._material.queries[row] if row is not None else self._material.embed([text])[0]
-        return AskedQuery(vector, row) if vector.any() else None
+        return AskedQuery(text, vector, row) if vector.any() else None
 
     def has(self, rows: list[int]) -> bool:
         """Whether these are some rows of items, no more than a ranking shows."""
         return 0 < len(rows) <= TOP and all(0 <= row < len(self._material.items) for row in rows)
 
-    def both(self, asked: AskedQuery, model: QueryModel) -> dict[str, Any]:
-        """The first items by each ranking: the place of each in the other one, and its score by the query map."""
-        scores = np.stack([asked.vector, model.map(asked.vector)]) @ self._material.items.T
-        orders = np.argsort(-scores, axis=1, kind="stable")
+    def all(self, asked: AskedQuery, model: QueryModel) -> dict[str, Any]:
+        """The first items by each ranking: the place of each in the one before it, and its value as learned."""
+        signals = self._signals(asked.vector, self._material.text([asked.text])[0], model)
+        values = np.stack([signals[SIMILARITY], *self._blends(signals, model)])
+        orders = np.argsort(-values, axis=1, kind="stable")
         places = np.empty_like(orders)
         np.put_along_axis(places, orders, np.arange(orders.shape[1])[None], axis=1)
         found: dict[str, Any] = {
             name: [
-                self._shown(row, int(places[1 - side, row]), float(scores[1, row]), asked.answer)
+                self._shown(row, int(places[max(side - 1, 0), row]), float(values[2, row]), asked.answer)
                 for row in orders[side, :TOP].tolist()
             ]
-            for side, name in enumerate(("embedded", "adapted"))
+            for side, name in enumerate(RANKINGS)
         }
         if asked.answer is not None:
             found["answer"] = [int(place) + 1 for place in places[:, asked.answer]]
         return found
 
-    def ndcg(self, model: QueryModel) -> float:
-        """NDCG@10 of the queries that are never sent."""
-        made = self._material
-        return answered(model.map(made.queries[made.tested]), made.items, made.tested).ndcg
+    def ndcg(self, model: QueryModel) -> tuple[float, float, float]:
+        """NDCG@10 of queries that are never sent, by each ranking."""
+        made, rows = self._material, self._measured
+        values = np.empty((len(RANKINGS), len(rows), len(made.items)))
+        for at, row in enumerate(rows.tolist()):
+            signals = self._signals(made.queries[row], self._text[at], model)
+            values[:, at] = signals[SIMILARITY], *self._blends(signals, model)
+        judged = Judgements(np.arange(len(rows)), rows, np.ones(len(rows)))
+        first, second, third = (ranked(one.__getitem__, judged.query, judged).ndcg for one in values)
+        return first, second, third
+
+    def _signals(self, vector: NDArray[np.float32], text: NDArray[Any], model: QueryModel) -> dict[str, Any]:
+        both = np.stack([vector, model.map(vector)]) @ self._material.items.T
+        return {SIMILARITY: both[0], ADAPTED: both[1], TEXT: text}
+
+    @staticmethod
+    def _blends(signals: dict[str, Any], model: QueryModel) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Values of all items half and half, and as learned; -inf for those that are no candidates."""
+        as_it_is = signals | {ADAPTED: signals[SIMILARITY]}
+        return blended(HALF_AND_HALF, as_it_is), blended(model.blend or HALF_AND_HALF, signals)
 
     def _shown(self, row: int, other: int, score: float, answer: int | None) -> dict[str, Any]:
         one = self._material.functions[row]
@@ -84,6 +110,7 @@ class Rankings:
             "name": one.name,
             "text": text,
             "other": other + 1,
-            "score": score,
+            # JSON has no infinity: it is no candidate of the learned ranking.
+            "score": score if np.isfinite(score) else None,
             "answer": row == answer,
         }

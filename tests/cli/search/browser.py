@@ -1,7 +1,7 @@
 """The demonstration of search in a process, and its page in a browser without a window.
 
 python -m tests.cli.search.browser draws docs/pictures/search.png and prints the figures of its caption. The query is,
-of all held-out ones, the one whose answer learning moves furthest to the first place.
+of all held-out ones, one whose answer learning moves furthest to the first place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.cli.test_demo import ROOT, ended
 from tests.deploy.monitoring.programs import program
 
 PICTURE: Final = ROOT / "docs" / "pictures" / "search.png"
-SIZE: Final = (1180, 990)
+SIZE: Final = (1440, 990)
 #: Of the picture: the first few results say enough.
-LOW: Final = (1180, 740)
+LOW: Final = (1440, 740)
 _URL: Final = re.compile(r"Page: (http://\S+)")
 
 
@@ -120,18 +120,18 @@ def ask(driver: Any, query: str) -> None:
     field = driver.find_element("id", "query")
     field.clear()
     field.send_keys(query + "\n")
-    wait(lambda: names(driver, "adapted"), 90.0, lambda: driver.page_source)
+    wait(lambda: names(driver, "learned"), 90.0, lambda: driver.page_source)
 
 
 def names(driver: Any, side: str) -> list[str]:
-    """The names in a ranking: `embedded` or `adapted`."""
+    """The names in a ranking: `embedded`, `hybrid` or `learned`."""
     script = "return [...document.querySelectorAll(`#${arguments[0]} .name`)].map((one) => one.textContent)"
     return list(driver.execute_script(script, side))
 
 
 def press(driver: Any, name: str) -> None:
-    """Click the adapted item of that name, in one step: a new model may change the list at any time."""
-    script = """[...document.querySelectorAll("#adapted li")]
+    """Click the learned item of that name, in one step: a new model may change the list at any time."""
+    script = """[...document.querySelectorAll("#learned li")]
         .find((one) => one.querySelector(".name").textContent === arguments[0]).querySelector("button").click()"""
     driver.execute_script(script, name)
 
@@ -148,11 +148,10 @@ def held_out() -> list[str]:
     return [functions[row].query for row in order[:TESTED].tolist()]
 
 
-def places(url: str, query: str) -> tuple[int, int]:
-    """Where the answer of a held-out query stands: as embedded, and after learning."""
+def places(url: str, query: str) -> list[int]:
+    """Where the answer of a held-out query stands: as embedded, with BM25, and after learning."""
     with urlopen(f"{url}/search?q={quote(query)}", timeout=30) as reply:
-        before, after = json.load(reply)["answer"]
-    return before, after
+        return list(json.load(reply)["answer"])
 
 
 def main() -> None:
@@ -160,17 +159,17 @@ def main() -> None:
         run.until("Search yourself")
         queries = held_out()
         found = np.array([places(run.url, query) for query in queries])
-        before, after = found.T
-        chosen = int(np.argmax(np.where(after == 1, before, 0)))
+        embedded, before, after = found.T
+        chosen = int(np.argmax(np.where((after == 1) & (embedded > 10), before, 0)))
         with browser() as driver:
             driver.set_window_size(*LOW)
             driver.get(run.url)
             ask(driver, queries[chosen])
             wait(lambda: text(driver, "phase").startswith("Learned"), 30.0, lambda: driver.page_source)
             driver.save_screenshot(str(PICTURE))
-    print(f"{PICTURE}: {queries[chosen]!r} rises from place {before[chosen]} to {after[chosen]}")
+    print(f"{PICTURE}: {queries[chosen]!r} is at places {found[chosen].tolist()}")
     for name, hits in (("first", found == 1), ("among the first ten", found <= 10)):
-        print(f"{name}: {hits[:, 0].sum()} -> {hits[:, 1].sum()} of {len(found)} answers")
+        print(f"{name}: {' -> '.join(map(str, hits.sum(axis=0)))} of {len(found)} answers")
     print(f"{(after < before).sum()} rise, {(after > before).sum()} fall")
     print(next(line for line in run.output.splitlines() if line.startswith("NDCG@10") and "->" in line))
 

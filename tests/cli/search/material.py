@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.cli.demo.search.material import Material
+from kinstream.evaluation.queries.baselines import BM25
 from kinstream.producers.simulated.documentation import Documented
 
 FUNCTIONS = 24
@@ -34,4 +35,5 @@ def material(seed: int = 0) -> Material:
         Documented(f"package.function_{row}", f"what function {row} of this package is for", "")
         for row in range(FUNCTIONS)
     )
-    return Material(functions, queries, items, np.arange(16), np.arange(16, FUNCTIONS), Words())  # type: ignore[arg-type]
+    text = BM25([f"item of function {row}" for row in range(FUNCTIONS)])
+    return Material(functions, queries, items, np.arange(16), np.arange(16, FUNCTIONS), Words(), text)
