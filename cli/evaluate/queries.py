@@ -35,7 +35,7 @@ TESTED: Final = 0.36
     "learners",
     multiple=True,
     metavar='KIND|{"kind": KIND, ...}',
-    help="A learner of a similarity, with settings as JSON. [default: adapter]",
+    help="A learner of a similarity, with settings as JSON. [default: adapter and ranking]",
 )
 @click.option(
     "--learn-from",
@@ -96,7 +96,7 @@ def queries(
     people = None
     if learn_from != LABELS:
         people = Searchers(model=learn_from, poisoned=poisoned)
-    kinds = learners or ("adapter",)
+    kinds = learners or ("adapter", *(() if people is None else ("ranking",)))
     contenders = {name: _contender(name) for name in kinds}
     events = _events(ctx, source)
     if events is not None:

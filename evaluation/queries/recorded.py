@@ -111,7 +111,7 @@ class RecordedLists:
             if block.lists is not None:
                 self._judge(block, block.lists)
             for learner in self._learners.values():
-                learner.learn(block.without_lists())
+                learner.learn(block)
 
     def _judge(self, block: ConstraintBlock, lists: ShownLists) -> None:
         X = np.concatenate([table.vectors for table in block.tables], axis=1)

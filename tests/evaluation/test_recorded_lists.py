@@ -119,7 +119,7 @@ def test_the_command_reads_a_file_of_events(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "changes against what was shown" in shown.output and "Recommended: " in shown.output
     rows = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).output)["rows"]
-    assert {"rank", "noise", "similarity", "adapter"} <= {row["metric"] for row in rows}
+    assert {"rank", "noise", "similarity", "adapter", "ranking"} <= {row["metric"] for row in rows}
     wrong = CliRunner().invoke(cli, [*arguments, "--learner", "lda"])
     assert wrong.exit_code != 0 and "no similarity of queries to items" in str(wrong.exception) + wrong.output
 

@@ -48,6 +48,8 @@ start = {{ similarity = 0.5, text = 0.5 }}
 """
 DEADLINE_SECONDS: Final = 240.0
 LOOK_SECONDS: Final = 0.25
+#: How many times as long as a measurement nothing is measured after it.
+MEASURES: Final = 5
 #: Looks without a new model, after which all that was sent has been learned.
 SETTLED_LOOKS: Final = 8
 _STOPPED: Final = 130
@@ -152,6 +154,7 @@ class _Demonstration:
         self._began = time.monotonic()
         self._deadline = self._began + DEADLINE_SECONDS
         self._measured: object = None
+        self._again = 0.0
         self._status = 0
 
     def show(self, settings: Any) -> int:
@@ -252,10 +255,12 @@ class _Demonstration:
             click.echo(f"not finished within {DEADLINE_SECONDS:.0f} s; logs: {logs}", err=True)
             self._status = 1
             return False
-        model = self._adapter.current
-        if self._shown.rankings is not None and model is not self._measured:
+        model, now = self._adapter.current, time.monotonic()
+        if self._shown.rankings is not None and model is not self._measured and now > self._again:
             self._measured = model
             self._shown.ndcg.append(self._shown.rankings.ndcg(model)[2])
+            # Agents and traffic need the processors more.
+            self._again = time.monotonic() + MEASURES * (time.monotonic() - now)
         return True
 
     def _figure(self) -> float:
