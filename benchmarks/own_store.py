@@ -4,7 +4,8 @@ The store is a PostgreSQL with pgvector and an HNSW index. Both ways are asked i
 stays open, so both are measured on the same machine at the same time. The service maps each query by an adapter of rank
 64; what is asked directly is the mapped query, so both ask the store the same.
 
-A drafted list is compared with a plain query in the same way: two spaces of one service, asked in turns.
+A drafted list is compared with a plain query in the same way: two spaces of one service, asked in turns. A query by
+vector and text is compared with the same store asked twice: for the best by vector, and for the best by text.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ MOST_DRAFTED: Final = 1.5
 _STATEMENT: Final = (
     "select id, 1 - (embedding <=> %s::vector) from docs order by embedding <=> %s::vector limit %s"
 )
+#: What is asked by hand for the same candidates: any word of the text.
+_BEST_BY_TEXT: Final = (
+    "select id, ts_rank(words, any_word, 1) rank from docs, (select string_agg(quote_literal(lexeme), ' | ')::tsquery"
+    " any_word from unnest(to_tsvector('english', %s))) q where words @@ any_word order by rank desc limit %s"
+)
+CANDIDATES: Final = 100
+WORDS: Final = 5_000
+#: A query by vector and text, over asking the store twice.
+MOST_RANKED_MS: Final = 3.0
 _STARTS: Final = 60.0
 _VERSION: Final = ModelVersion("docs", "adapter", "adapter/1", 1, 0, 1, "t", 0, 1, "", "00" * 32, 1)
 
@@ -183,6 +193,76 @@ def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
     return drafted[WARM_UP:], plain[WARM_UP:]
 
 
+def texts(number: int, words: int, seed: int) -> list[str]:
+    """Texts of so many words each, which are as unequally frequent as in a language."""
+    draw = np.random.default_rng([44, seed])
+    shares = 1.0 / np.arange(10, WORDS + 10)
+    found = draw.choice(WORDS, size=(number, words), p=shares / shares.sum())
+    return [" ".join(f"w{word}x" for word in row) for row in found]
+
+
+def measure_ranked(d: int, number: int) -> tuple[list[float], list[float]]:
+    """Seconds of every query by vector and text of a service in this process, and of asking its store twice."""
+    through: list[float] = []
+    twice: list[float] = []
+    with postgres() as server:
+        server.fill("docs", [str(n) for n in range(ITEMS)], vectors(ITEMS, d, 1))
+        with psycopg.connect(server.url, autocommit=True) as store:
+            store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
+            store.execute("alter table docs add column body text")
+            with store.cursor() as cursor:
+                rows = [(text, str(n)) for n, text in enumerate(texts(ITEMS, 60, 1))]
+                cursor.executemany("update docs set body = %s where id = %s", rows)
+            column = "tsvector generated always as (to_tsvector('english', body)) stored"
+            store.execute(f"alter table docs add column words {column}")
+            store.execute("create index on docs using gin (words)")
+            store.execute("vacuum full analyze docs")
+            place = {
+                "backend": "pgvector",
+                "connection": f"{server.url}&options=-c%20hnsw.ef_search%3D{CANDIDATES}",
+            }
+            own = section(**place, collection="docs", distance="cosine", text="words", candidates=CANDIDATES)
+            store.execute(f"set hnsw.ef_search = {CANDIDATES}")
+            gateway = Gateway({"ranked": own})
+            gateway.service.start()
+            limits = threadpool_limits(limits=1)
+            try:
+                gateway.wait(lambda: gateway.service.ready, "ready")
+                with served(gateway) as url:
+                    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+                    many = WARM_UP + number
+                    for query, text in zip(vectors(many, d, 2), texts(many, 4, 2), strict=True):
+                        body = json.dumps({"vectors": query.tolist(), "texts": text, "k": NEIGHBOURS})
+                        began = time.perf_counter()
+                        client.request("POST", "/search", body, {"Content-Type": "application/json"})
+                        found = json.loads(client.getresponse().read())
+                        through.append(time.perf_counter() - began)
+                        began = time.perf_counter()
+                        asked = str(query.tolist())
+                        near = store.execute(_STATEMENT, (asked, asked, CANDIDATES), prepare=True).fetchall()
+                        best = store.execute(_BEST_BY_TEXT, (text, CANDIDATES), prepare=True).fetchall()
+                        twice.append(time.perf_counter() - began)
+                        ids = {one["id"] for one in found["results"][0]["neighbours"]}
+                        if not ids <= {row[0] for row in (*near, *best)}:
+                            raise RuntimeError("the service ranks what asking twice has not found")
+                    client.close()
+            finally:
+                gateway.service.stop()
+                limits.restore_original_limits()
+    return through[WARM_UP:], twice[WARM_UP:]
+
+
+def ranked_figures(quick: bool) -> list[Figure]:
+    """What ranking by vector and text adds to asking the store twice."""
+    through, twice = measure_ranked(384, QUICK if quick else QUERIES)
+    p50 = percentile(through, 0.5) * 1e3, percentile(twice, 0.5) * 1e3
+    facts = {"service_p50_ms": p50[0], "twice_p50_ms": p50[1], "ratio": p50[0] / p50[1], "items": ITEMS}
+    name = (
+        f"{ITEMS:,} items in pgvector, d=384: a query by vector and text over asking the store twice, at p50"
+    )
+    return [Figure(NAME, name, p50[0] - p50[1], "ms", at_most=MOST_RANKED_MS, facts=facts)]
+
+
 def draft_figures(quick: bool) -> list[Figure]:
     """What a drafted list costs, as a multiple of a plain query."""
     found = []
@@ -197,7 +277,7 @@ def draft_figures(quick: bool) -> list[Figure]:
 
 def figures(quick: bool) -> list[Figure]:
     """The median of what the service adds, at two dimensions; and what a drafted list costs."""
-    found = draft_figures(quick)
+    found = draft_figures(quick) + ranked_figures(quick)
     for d in (384, 1_536):
         through, direct = measure(d, QUICK if quick else QUERIES)
         p50 = percentile(through, 0.5) * 1e3, percentile(direct, 0.5) * 1e3

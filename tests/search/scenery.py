@@ -114,8 +114,9 @@ def cosines(query: NDArray[Any]) -> Floats:
 
 def text_scores(kind: str, text: str) -> tuple[Floats, Floats]:
     """How each item matches a text: what the best are chosen by, and the signal."""
-    # PostgreSQL adds in the order of the words.
-    asked = [VOCABULARY.index(word) for word in sorted(set(text.split()))]
+    # PostgreSQL adds in the order of the words; a word that is written twice counts twice in OpenSearch alone.
+    written = text.split() if kind == "opensearch" else set(text.split())
+    asked = [VOCABULARY.index(word) for word in sorted(written)]
     counts = COUNTS[:, asked]
     df = (counts > 0).sum(axis=0)
     rare = np.log(1.0 + (ITEMS - df + 0.5) / (df + 0.5))
