@@ -36,6 +36,7 @@ from benchmarks import (
     start,
     table_two,
     traces,
+    whole_lists,
 )
 from benchmarks.figures import Figure, machine, table
 
@@ -44,6 +45,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "kernels": kernels.figures,
     "learners": learners.figures,
     "lists": lists.figures,
+    "whole-lists": whole_lists.figures,
     "mixture": mixture.figures,
     "oahu": oahu.figures,
     "oahu-applications": oahu_applications.figures,

@@ -276,7 +276,16 @@ def weigh(
 def mapped(Q: Any, T: Any, P: Any) -> None:
     """P = Q T for Q (b, d) and T (d, r). The bits of a row do not depend on the others."""
     P[:] = 0
-    for j in range(len(T)):
+    d = len(T)
+    whole = d - d % 4
+    for j in range(0, whole, 4):
+        t0, t1, t2, t3 = T[j], T[j + 1], T[j + 2], T[j + 3]
+        for i in range(len(Q)):
+            q0, q1, q2, q3 = Q[i, j], Q[i, j + 1], Q[i, j + 2], Q[i, j + 3]
+            out = P[i]
+            for k in range(len(t0)):
+                out[k] += (q0 * t0[k] + q1 * t1[k]) + (q2 * t2[k] + q3 * t3[k])
+    for j in range(whole, d):
         row = T[j]
         for i in range(len(Q)):
             one, out = Q[i, j], P[i]
@@ -286,7 +295,7 @@ def mapped(Q: Any, T: Any, P: Any) -> None:
 
 @compiled
 def similarities(X: Any, item: Any, query: Any, moved: Any, anchors: Any, out: Matrix) -> None:
-    """Fill the columns of out (t, 2) with the products of items with their queries, and with the mapped queries.
+    """Fill out (2, t) with the products of items with their queries, and with the mapped queries.
 
     Sums are of 16 parts, so that they are fast; their order is fixed.
 
@@ -315,4 +324,4 @@ def similarities(X: Any, item: Any, query: Any, moved: Any, anchors: Any, out: M
         for c in range(16):
             one += float(a[c])
             two += float(b[c])
-        out[t, 0], out[t, 1] = one, two
+        out[0, t], out[1, t] = one, two

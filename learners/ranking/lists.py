@@ -41,7 +41,19 @@ class BlockLists:
     def prepare(self, X: Rows, group: int) -> None:
         """Take the scaled vectors (n, d) of the block, and the number of the batch's rows for each constraint."""
         self._group = group
-        self._keys = hashes((X[self._lists.query] + X.dtype.type(0)).view(np.uint32))
+        lists, rows = self._lists, self._numbers
+        lengths = np.diff(lists.starts)[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        places = np.arange(starts[-1]) + np.repeat(lists.starts[rows] - starts[:-1], lengths)
+        self._query, self._item, self._lengths = lists.query[rows], lists.item[places], lengths
+        names = () if lists.scores is None else lists.scores.names[: SIGNALS - 2]
+        every = tuple(sorted((ADAPTED, SIMILARITY, *names)))
+        values = np.empty((len(places), len(every)))
+        if lists.scores is not None:
+            values[:, [every.index(name) for name in names]] = lists.scores.values[places, : len(names)]
+        keys = hashes((X[self._query] + X.dtype.type(0)).view(np.uint32))
+        clicked, actors = lists.clicked[places], lists.actor[rows]
+        self._whole = Whole(every, values, starts, clicked, keys, actors, lists.exponent)
 
     def learn(
         self, weights: Weights, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool, last: int
@@ -54,37 +66,23 @@ class BlockLists:
         anchors, moved : (b,) rows of the queries of these lists, rising, and (b, d) what the map makes of them.
         cosine : whether the adapted similarity is a cosine, of vectors of length 1.
         """
-        upto = int(np.searchsorted(self._begins * self._group, last))
-        if upto <= self._done:
+        done, upto = self._done, int(np.searchsorted(self._begins * self._group, last))
+        if upto <= done:
             return
-        found = self._whole(self._numbers[self._done : upto], X, anchors, moved, cosine)
-        clipped = weights.learn(found)
-        self.clipped += self._begins[self._done : upto][clipped].tolist()
-        self._done = upto
-
-    def _whole(self, rows: Numbers, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool) -> Whole:
-        """Lists by their numbers (k,), with signals by the map as it is."""
-        lists = self._lists
-        lengths = np.diff(lists.starts)[rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        places = np.arange(starts[-1]) + np.repeat(lists.starts[rows] - starts[:-1], lengths)
-        of = np.repeat(np.searchsorted(anchors, lists.query[rows]), lengths)
-        scores = lists.scores
-        names = () if scores is None else scores.names[: SIGNALS - 2]
-        every = tuple(sorted((ADAPTED, SIMILARITY, *names)))
-        values = np.empty((len(places), len(every)))
-        two = np.empty((len(places), 2))
-        arguments: Any = (X, lists.item[places], of, moved, np.ascontiguousarray(anchors), two)
+        whole = self._whole
+        begin, end = whole.starts[done], whole.starts[upto]
+        of = np.repeat(np.searchsorted(anchors, self._query[done:upto]), self._lengths[done:upto])
+        two = np.empty((2, end - begin))
+        arguments: Any = (X, self._item[begin:end], of, moved, np.ascontiguousarray(anchors), two)
         kernels.similarities(*arguments)
         if cosine:
-            lengths_of = np.sqrt(np.einsum("ij,ij->i", moved, moved, dtype=np.float64))
-            two[:, 1] /= np.where(lengths_of > _TINY, lengths_of, 1.0)[of]
-        values[:, every.index(SIMILARITY)], values[:, every.index(ADAPTED)] = two.T
-        if scores is not None:
-            columns = [every.index(name) for name in names]
-            values[:, columns] = scores.values[places][:, : len(names)]
-        actors, clicked = lists.actor[rows], lists.clicked[places]
-        return Whole(every, values, starts, clicked, self._keys[rows], actors, lists.exponent)
+            lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved, dtype=np.float64))
+            two[1] /= np.where(lengths > _TINY, lengths, 1.0)[of]
+        for name, values in zip((SIMILARITY, ADAPTED), two, strict=True):
+            whole.values[begin:end, whole.names.index(name)] = values
+        clipped = weights.learn(whole.part(done, upto))
+        self.clipped += self._begins[done:upto][clipped].tolist()
+        self._done = upto
 
 
 def mapped(Q: Rows, parts: list[Rows]) -> Rows:

@@ -117,12 +117,12 @@ class Weights:
 
     def learn(self, lists: Whole) -> Flags:
         """Learn from lists in order; of which (k,) a guard shortened the change."""
-        known = np.isfinite(lists.values)
         clipped = np.zeros(len(lists.queries), np.bool_)
         at = 0
         while at < len(lists.queries):
             # Until a list in which a signal comes for the first time.
             fresh = [k for k, name in enumerate(lists.names) if name not in self.names]
+            known = np.isfinite(lists.values) if fresh else np.empty((0, 0), np.bool_)
             comes = {k: _list_of(known[:, k], lists.starts, at) for k in fresh}
             if any(row == at for row in comes.values()):
                 self._admit([lists.names[k] for k in fresh if comes[k] == at])
@@ -134,10 +134,12 @@ class Weights:
         return clipped
 
     def _weigh(self, lists: Whole, clipped: Flags) -> None:
-        values = np.full((len(lists.values), len(self.names)), np.nan)
-        for k, name in enumerate(lists.names):
-            if name in self.names:
-                values[:, self.names.index(name)] = lists.values[:, k]
+        values = lists.values
+        if lists.names != self.names:
+            values = np.full((len(lists.values), len(self.names)), np.nan)
+            for k, name in enumerate(lists.names):
+                if name in self.names:
+                    values[:, self.names.index(name)] = lists.values[:, k]
         keep, keep_sums = np.exp(-1.0 / FADES), np.exp(-1.0 / FADES_IN_SUMS)
         rule = np.array([keep, keep_sums, CLICKED, LONGEST, SLOWEST, JUMP, MOST, JUDGED_PLACES], np.float64)
         priors = np.array([PRIOR_OF_SIMILARITY if name == SIMILARITY else PRIOR for name in self.names])
