@@ -40,7 +40,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.scores import Scores
 
 Rows = NDArray[np.floating[Any]]
-Values = dict[str, NDArray[np.float64]]
+Values = dict[str, Rows]
 
 TESTED, LISTS = 1_500, 5_268
 HALF: Final = {SIMILARITY: 0.5, TEXT: 0.5}

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from safetensors import safe_open
 
+from kinstream.learners.agent import learner_spec
 from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.export import encode, export, learner_from, linear_map
 from kinstream.learners.registry import create
@@ -22,6 +23,7 @@ from kinstream.streams.records.codec.codec import encode as encode_record
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Declaration, ModelVersion
 from tests.cli.system import System
+from tests.support.pipeline import settings
 
 VERSION = ModelVersion("a", "opml", "opml/7", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 
@@ -90,6 +92,20 @@ def test_topic_and_checkpoints_list_the_same_models(system: System) -> None:
         ("b", "opml"),
     ]
     assert len(system.cli("models", "list").stdout.splitlines()) == 5
+
+
+def test_show_says_the_weights_of_a_ranking(system: System) -> None:
+    section = {"kind": "ranking", "from": ["one-pass"]}
+    file = system.folder / "kinstream.toml"
+    file.write_text(f'{file.read_text()}\n[learners.search]\nkind = "ranking"\nfrom = ["one-pass"]\n')
+    made = settings(builders={"one-pass": {"kind": "one-pass", "seed": 3}}, learners={"search": section})
+    system.agents.append(system.begin(learner_spec(made, "search")))
+    system.samples("a")
+    system.run()
+    result = system.cli("models", "show", "a", "--learner", "search", "--json")
+    assert json.loads(result.stdout)["weights"] == {"similarity": 1.0}, result.output
+    lines = system.cli("models", "show", "a", "--learner", "search").stdout.splitlines()
+    assert "weights:     similarity +1.000" in lines
 
 
 def test_show_says_every_field_and_whether_the_file_is_whole(system: System) -> None:

@@ -15,6 +15,7 @@ from kinstream.streams.agents.machine import Place
 from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import Outcome
 from tests.learners.ranking.test_ranking import HALF, bits, learned
 from tests.learners.ranking.world import World
 
@@ -32,7 +33,9 @@ def test_the_agent_learns_the_lists_that_are_not_held_out() -> None:
         before = at
         message = Message("constraints", 0, offset, 0, b"s", encode(block), headers, offset - 1)
         (output,) = machine.step(message)
-        weights = dict(decode_outcome(output.value).weights)
+        outcome = decode_outcome(output.value)
+        assert isinstance(outcome, Outcome)
+        weights = dict(outcome.weights)
         held = judge.rows(block)
         assert block.lists is not None
         lists = block.lists.take(~judge.lists(block))
