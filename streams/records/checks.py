@@ -26,6 +26,7 @@ MAX_DIMENSION: Final = 100_000
 MAX_SEQUENCE: Final = 2**63 - 1
 #: The types of numbers that parsers make; true and false are of another.
 _NUMBERS: Final = frozenset({int, float})
+_OR_NONE: Final = frozenset({int, float, type(None)})
 _LARGEST: Final = 1e308
 #: Characters of a name in a message.
 _SHOWN: Final = 40
@@ -155,18 +156,17 @@ def scores_of(columns: Mapping[str, Sequence[Any]], rows: int, what: str = "scor
             raise BadRecord(
                 Reason.BAD_SHAPE, f"{what}: {len(values)} numbers of {name[:_SHOWN]!r} for {rows} items"
             )
-        for row, value in enumerate(values):
-            if type(value) is float:
-                wide[row, column] = value
-                continue
-            if value is None:
-                continue
-            if type(value) not in _NUMBERS:
-                raise BadRecord(
-                    Reason.BAD_SHAPE, f"{what}: number {row} of {name[:_SHOWN]!r} is a {type(value).__name__}"
-                )
+        if not _NUMBERS.issuperset(map(type, values)):
+            bad = next((row for row, value in enumerate(values) if type(value) not in _OR_NONE), None)
+            if bad is not None:
+                kind = type(values[bad]).__name__
+                raise BadRecord(Reason.BAD_SHAPE, f"{what}: number {bad} of {name[:_SHOWN]!r} is a {kind}")
+            values = [math.nan if value is None else value for value in values]
+        try:
+            wide[:, column] = values
+        except OverflowError:
             # A whole number may be too large for any float.
-            wide[row, column] = value if abs(value) <= _LARGEST or value != value else math.inf
+            wide[:, column] = [math.inf if abs(value) > _LARGEST else value for value in values]
     if (loss := lost(wide)) is not None:
         raise BadRecord(Reason.BAD_SHAPE, f"{what}: {names[loss[0]][:_SHOWN]!r}: {loss[1]}")
     return check_scores(Scores(names, narrowed(wide)), what)
