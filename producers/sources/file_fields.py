@@ -309,9 +309,8 @@ class _Choice:
         if name == "query_vector":
             return {f"{name}.{one}": _under(quoted(column), quoted(one)) for one in example}
         parts = {"clicks": "item", "clicked_at": "time_ms", "dwell_ms": "dwell_ms"}
-        if any(
-            isinstance(one, dict) and "action" in one for each in self._values(column) for one in each or ()
-        ):
+        lists = (value for value in self._values(column) if isinstance(value, list))
+        if any(isinstance(one, dict) and "action" in one for value in lists for one in value):
             parts["action"] = "action"
         wanted = {of: part for of, part in parts.items() if of not in given and (timed or of != "clicked_at")}
         return {of: f"{quoted(column)}[*].{part}" for of, part in wanted.items()}

@@ -269,6 +269,15 @@ def test_one_list_a_row(tmp_path: Path) -> None:
     assert plain(click)[-1] == {"bm25": (3.5, None, 1.5)} and click.clicks[0].action == "purchase"
 
 
+def test_list_columns_of_parquet(tmp_path: Path) -> None:
+    name = tmp_path / "log.parquet"
+    row = {"items": ["a", "b", "c"], "clicks": ["b"], "did": ["cited"], "time": T, "bm25": [3.5, None, 1.5]}
+    objects = [{"id": "a", "price": 2.0}, {"id": "b", "price": float("nan")}, {"id": "c", "price": 1.0}]
+    pq.write_table(pa.Table.from_pylist([row | {"hits": objects}]), name)
+    (click,) = sent(name, {"action": "did", "scores.bm25": "bm25", "scores.price": "hits[*].price"})
+    assert plain(click)[-1] == EXPECTED and click.clicks[0].action == "cited"
+
+
 def test_the_row_of_a_bad_score_is_named(tmp_path: Path) -> None:
     name = tmp_path / "log.csv"
     name.write_text("item,clicked,time,s\na,1,1777636800,1\nb,0,1777636800,much\n", encoding="utf-8")
@@ -307,6 +316,13 @@ def test_a_trial_shows_numbers() -> None:
     assert "  scores: {bm25: [3.5, None, 1.5], price: [2.0, None, 1.0]}" in lines
     assert f"  clicks: [ItemClick(item=b, time_ms={T + 1}, action=purchase)]" in lines
     assert json_value(mapped(record()))["scores"] == {"bm25": [3.5, None, 1.5], "price": [2.0, None, 1.0]}
+
+
+def test_clicks_that_are_no_list_have_no_kinds(tmp_path: Path) -> None:
+    line = {"items": ["a"], "clicks": [{"item": "a", "time_ms": T}], "shown_at_ms": T}
+    name = tmp_path / "log.jsonl"
+    name.write_text("\n".join(map(json.dumps, [line, line | {"clicks": 3}])), encoding="utf-8")
+    assert [len(one.clicks) for one in sent(name)] == [1, 0]
 
 
 # ---- the same list through every entry --------------------------------------------------------------------------
