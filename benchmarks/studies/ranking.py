@@ -1,8 +1,8 @@
 """What `ranking` gains where people see half and half of similarity and BM25, and where they have more signals.
 
 - text: corpora of `benchmarks.real_embeddings`, NDCG@10 of 1,500 queries that nobody asked, among the best 100 by each
-  signal, after 5,268 lists of twenty. Changes against half and half, which people see.
-- poisoned: the same, a fifth of the lists by 20 people who click what is wrong.
+  signal, after 5,268 lists of twenty. Changes against half and half, which people see. Then the same with a fifth of
+  the lists by 20 people who click what is wrong.
 - alone: people see the similarity, and lists have no scores: `ranking` beside `adapter`.
 - signals: answers depend on similarity, BM25, age and a purchase rate, and not on popularity; people see equal shares.
   Changes against equal shares, and against the best fixed weights in hindsight, which are found on the tested queries.
@@ -22,6 +22,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.real_embeddings.corpora import opened, texts
-from kinstream.evaluation.queries.compare import HALVES, NOTHING, Comparison, SearchTrial
-from kinstream.evaluation.queries.signals import TEXT, Signals
+from kinstream.evaluation.queries.baselines import Scores as ScoresOf
+from kinstream.evaluation.queries.measures import ranked
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, Signals
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.evaluation.queries.split import Split, split
 from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
@@ -65,24 +67,41 @@ def corpus_of(name: str, with_texts: bool = True) -> Corpus:
     return Corpus(found.queries, found.items, ([*both], [*both.values()]))
 
 
-def compared(name: str, seeds: list[int], poisoned: float, with_texts: bool) -> None:
-    """Print a line for each seed: the change of each ranking against what people have."""
+def compared(name: str, seeds: list[int], with_texts: bool) -> None:
+    """Print a line for each seed, and poison: the change of each ranking of new queries against what people have."""
     corpus = corpus_of(name, with_texts)
     signals = Signals(corpus)
-    contenders: dict[str, tuple[str, dict[str, Any]]] = {
-        "adapter": ("adapter", {}),
-        "ranking": ("ranking", {"start": HALF} if with_texts else {}),
-    }
     for seed in seeds:
-        request = SearchTrial(contenders, Searchers(poisoned=poisoned), LISTS, TESTED)
-        rows = dict(Comparison(corpus, signals, request, seed).rows())
-        had = rows[HALVES if with_texts else NOTHING]
-        changes = {
-            one: round(100.0 * (both.never.ndcg / had.never.ndcg - 1.0), 2) for one, both in rows.items()
-        }
-        print(
-            json.dumps({"corpus": name, "seed": seed, "had": round(had.never.ndcg, 4)} | changes), flush=True
-        )
+        parts = split(corpus.queries, corpus.items, seed, len(corpus.queries) - TESTED, TESTED)
+
+        def ndcg(scores: ScoresOf, parts: Split = parts) -> float:
+            return ranked(scores, parts.tested, parts.judgements).ndcg
+
+        alone = {SIMILARITY: ndcg(signals.similarity)}
+        if signals.text is not None:
+            alone |= {TEXT: ndcg(signals.text), "half and half": ndcg(signals.blended(HALF_AND_HALF))}
+        had = [*alone.values()][-1]
+        best, scores = signals.shown(parts.learned, PLACES)
+        for poisoned in (0.0, 0.2):
+            found = parts.searches(Searchers(poisoned=poisoned), LISTS, seed, best)
+            model = Ranking(HALF if with_texts else None)
+            for block in parts.clicks(found, scores=scores):
+                model.learn(block)
+            query_map = partial(_cosines, model)
+            both = {"adapter": ndcg(signals.mapped(query_map))}
+            if with_texts:
+                half = Blend.fixed({ADAPTED: 0.5, TEXT: 0.5})
+                both["half adapter, half text"] = ndcg(signals.blended(half, query_map))
+            both["ranking"] = ndcg(signals.blended(model.blend, query_map))
+            changes = {one: round(100.0 * (value / had - 1.0), 2) for one, value in (alone | both).items()}
+            line = {"corpus": name, "seed": seed, "poisoned": poisoned, "had": round(had, 4)}
+            print(json.dumps(line | changes | {"weights": model.weights}), flush=True)
+
+
+def _cosines(model: Ranking, queries: Rows) -> Rows:
+    """Mapped queries of length 1."""
+    moved = np.asarray(model.scale(queries) @ model.W)
+    return moved / np.linalg.norm(moved, axis=1, keepdims=True)
 
 
 class Shop:
@@ -263,14 +282,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["text", "poisoned", "alone", *PARTS])
+    parser.add_argument("part", choices=["text", "alone", *PARTS])
     parser.add_argument("--corpora", nargs="+", default=["scientific"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     a = parser.parse_args()
     with one_blas_thread():
         for name in a.corpora:
             if a.part not in PARTS:
-                compared(name, a.seeds, 0.2 if a.part == "poisoned" else 0.0, a.part != "alone")
+                compared(name, a.seeds, a.part == "text")
                 continue
             for seed in a.seeds:
                 print(json.dumps({"corpus": name, "seed": seed} | PARTS[a.part](name, seed)), flush=True)

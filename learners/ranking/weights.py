@@ -121,7 +121,8 @@ class Weights:
         at = 0
         while at < len(lists.queries):
             # Until a list in which a signal comes for the first time.
-            fresh = [k for k, name in enumerate(lists.names) if name not in self.names]
+            full = len(self.names) == SIGNALS
+            fresh = [] if full else [k for k, name in enumerate(lists.names) if name not in self.names]
             known = np.isfinite(lists.values) if fresh else np.empty((0, 0), np.bool_)
             comes = {k: _list_of(known[:, k], lists.starts, at) for k in fresh}
             if any(row == at for row in comes.values()):
