@@ -49,7 +49,7 @@ class Topic:
 
 EVENTS: Final = Topic(
     "events",
-    "samples, items, clicks, relations and control records",
+    "all events",
     "space",
     30 * DAY_MS,
 )

@@ -134,7 +134,7 @@ def _group(prefix: str, role: str, agent: str | None) -> Grant:
     single = role in ("gate", "vectors", "metrics")
     middle = role if single else f"{role}-{agent}"
     rest = f"{role}-" if not single and agent is None else f"{middle}-v"
-    why = "to share the partitions, and offsets for lag tools"
+    why = "partitions, and offsets for lag tools"
     return Grant("group", f"{groups.start_of(prefix)}{rest}", ("READ",), why, prefixed=True)
 
 
@@ -149,7 +149,7 @@ def _retention(topic: Topic, prefix: str) -> Grant:
 
 
 def _own_outputs(topic: Topic, prefix: str) -> Grant:
-    why = "whether a generation has emitted past its end, before another begins"
+    why = "whether a generation ended cleanly"
     return Grant("topic", topic.name(prefix), ("READ",), why, optional=True)
 
 
@@ -296,7 +296,7 @@ def _topics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     every = f"{prefix}."
     compared = "for kinstream check to compare them with the catalogue"
     return (
-        Grant("topic", every, ("CREATE", "DESCRIBE"), "to create and list the catalogue", prefixed=True),
+        Grant("topic", every, ("CREATE", "DESCRIBE"), "to create the catalogue", prefixed=True),
         Grant("topic", every, ("DESCRIBE_CONFIGS",), compared, prefixed=True, optional=True),
     )
 
