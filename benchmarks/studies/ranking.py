@@ -101,7 +101,7 @@ def compared(name: str, seeds: list[int], with_texts: bool) -> None:
 def _cosines(model: Ranking, queries: Rows) -> Rows:
     """Mapped queries of length 1."""
     moved = np.asarray(model.scale(queries) @ model.W)
-    return moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.asarray(moved / np.linalg.norm(moved, axis=1, keepdims=True))
 
 
 class Shop:
