@@ -51,7 +51,8 @@ _STATEMENT: Final = (
 #: What is asked by hand for the same candidates: any word of the text.
 _BEST_BY_TEXT: Final = (
     "select id, ts_rank(words, any_word, 1) rank from docs, (select string_agg(quote_literal(lexeme), ' | ')::tsquery"
-    " any_word from unnest(to_tsvector('english', %s))) q where words @@ any_word order by rank desc limit %s"
+    " any_word from unnest(to_tsvector('english', %s))) q where words @@ any_word"
+    ' order by rank desc, id collate "C" limit %s'
 )
 CANDIDATES: Final = 100
 WORDS: Final = 5_000

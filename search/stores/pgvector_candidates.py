@@ -1,9 +1,8 @@
 """Candidates from a table: the nearest rows and those whose text matches best, with every signal, in one statement.
 
-The text is a column of the type tsvector, best with a GIN index on it. A row matches if it has any word of the query.
-The best are found by `ts_rank` over the logarithm of a row's length; the signal is the sum of that rank over the
-words, each times how rare it is in the table, as in BM25. Words are operands as the server has split them, so no sign
-of a text is an operator.
+The text is a column of the type tsvector, best with a GIN index on it. A row matches if it has any word of the query,
+and ranks by `ts_rank` over the logarithm of its length. Words are operands as the server has split them, so no sign of
+a text is an operator.
 """
 
 from __future__ import annotations
@@ -20,28 +19,15 @@ from kinstream.streams.configuration.service import COSINE
 OPERATORS: Final = {COSINE: ("<=>", "1 - "), "inner-product": ("<#>", "-")}
 #: The configuration of text search, as for the column, if the options name no other.
 LANGUAGE: Final = "english"
-#: Of each query: any of its words; each of them, and the logarithm of how rare it is. A quote and a backslash are
-#: doubled within the quotes of an operand. The number of rows is the server's estimate, or is counted without one.
+#: Of each query: any of its words. A quote and a backslash are doubled within the quotes of an operand.
 _WORDS: Final = """
 left join lateral (
-    select string_agg(word::text, ' | ')::tsquery any_word, array_agg(word) word,
-        array_agg(ln(1 + (greatest(many, df) - df + 0.5) / (df + 0.5))) rare
-    from (
-        select word, (select count(*) from {table} where {text} @@ word)::float8 df, (
-            select case when reltuples > 0 then reltuples else (select count(*) from {table}) end
-            from pg_class where oid = {named}::regclass
-        )::float8 many
-        from (
-            select (E'\\'' || replace(replace(lexeme, E'\\\\', E'\\\\\\\\'), E'\\'', E'\\'\\'') || E'\\'')::tsquery word
-            from unnest(to_tsvector({language}::regconfig, q.words))
-        ) lexemes
-    ) counted
+    select string_agg(
+        E'\\'' || replace(replace(lexeme, E'\\\\', E'\\\\\\\\'), E'\\'', E'\\'\\'') || E'\\'', ' | '
+    )::tsquery any_word
+    from unnest(to_tsvector({language}::regconfig, q.words))
 ) w on true"""
-_BEST: Final = "ts_rank({text}, w.any_word, 1)"
-_RANK: Final = (
-    "(select coalesce(sum(one.rare * ts_rank({text}, one.word, 1)), 0)"
-    " from unnest(w.word, w.rare) one(word, rare))"
-)
+_RANK: Final = "coalesce(ts_rank({text}, w.any_word, 1), 0)"
 
 
 class Column(NamedTuple):
@@ -114,9 +100,7 @@ def statement(
     rank: sql.Composable = sql.SQL("null")
     if place.text:
         text = sql.Identifier(place.text)
-        words = sql.SQL(_WORDS).format(
-            table=table, text=text, named=sql.Literal(table.as_string(None)), language=sql.Literal(language)
-        )
+        words = sql.SQL(_WORDS).format(language=sql.Literal(language))
         rank = sql.SQL(_RANK).format(text=sql.SQL("near.k2"))
         text_rules = [sql.SQL("{} is not null").format(name), sql.SQL("{} @@ w.any_word").format(text)]
         matching = sql.SQL(
@@ -126,7 +110,7 @@ def statement(
             held=held,
             table=table,
             rules=sql.SQL(" and ").join([*text_rules, *rules]),
-            rank=sql.SQL(_BEST).format(text=text),
+            rank=sql.SQL(_RANK).format(text=text),
             name=name,
         )
     at = len(own) - len(shown)

@@ -112,8 +112,8 @@ def cosines(query: NDArray[Any]) -> Floats:
     return np.asarray(wide @ q / np.linalg.norm(wide, axis=1) / np.linalg.norm(q))
 
 
-def text_scores(kind: str, text: str) -> tuple[Floats, Floats]:
-    """How each item matches a text: what the best are chosen by, and the signal."""
+def text_scores(kind: str, text: str) -> Floats:
+    """How each item matches a text."""
     # PostgreSQL adds in the order of the words; a word that is written twice counts twice in OpenSearch alone.
     written = text.split() if kind == "opensearch" else set(text.split())
     asked = [VOCABULARY.index(word) for word in sorted(written)]
@@ -124,10 +124,9 @@ def text_scores(kind: str, text: str) -> tuple[Floats, Floats]:
         unit = 1.2 * (0.25 + 0.75 * LENGTHS / LENGTHS.mean())
         found = (rare * counts / (counts + unit[:, None])).sum(axis=1)
         found *= 2.2 * TILT if kind == "qdrant" else 2.2
-        return found, found
-    ranks = np.array([[_ts_rank([c], n) for c in row] for row, n in zip(counts, LENGTHS, strict=True)])
+        return np.asarray(found)
     near = np.array([_ts_rank(row, n) for row, n in zip(counts, LENGTHS, strict=True)])
-    return near, (rare * ranks).sum(axis=1)
+    return near
 
 
 def _ts_rank(counts: Sequence[int], length: int) -> np.float32:
@@ -169,7 +168,7 @@ def scanned(
             near = signals["adapted"] = cosines(mapped)
         chosen |= set(best(np.where(free, near, np.nan), ids, MOST[kind]))
     if text is not None:
-        near, signals["text"] = text_scores(kind, text)
+        near = signals["text"] = text_scores(kind, text)
         chosen |= set(best(np.where(free & (near > 0), near, np.nan), ids, MOST[kind]))
     among = sorted(chosen)
     shares = SETTINGS["blend"] if shares is None else shares

@@ -167,7 +167,6 @@ def test_numbers_that_are_none_or_not_finite_are_missing_and_rows_without_text_h
                 "insert into odd values (1, '[1,0]', 'red fox', 'NaN', 1), (2, '[1,1]', null, 2.5, 'infinity'),"
                 " (3, null, 'the red dog''s \\ ball', null, '-infinity'), (4, '[0,0]', 'dog', 3, null)"
             )
-        # Without an estimate of the number of rows, they are counted.
         place = Place(server.url, "odd", "cosine", ("body",), text="words", signals=("price", "age"))
         store: Any = kinds.create("pgvector", place)
         assert store.check() == 2
