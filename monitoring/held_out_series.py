@@ -74,7 +74,7 @@ def held_out_series(
         known.add_metric(labels, min(1.0, row.held_out.seen / row.held_out.least))
         if row.held_out.published:
             _add_rates(labels, row.held_out, rate)
-        best.add_metric([*labels, row.held_out.window.best], 1)
+        best.add_metric([*labels, row.held_out.best], 1)
         found = row.held_out.difference
         if found is not None:
             if row.held_out.published:
@@ -86,7 +86,7 @@ def held_out_series(
 
 
 def _add_rates(labels: list[str], found: HeldOut, rate: GaugeMetricFamily) -> None:
-    for label, metric in ((LEARNED, LEARNED), (BEST, found.window.best)):
+    for label, metric in ((LEARNED, LEARNED), (BEST, found.best)):
         value = found.window.rate(metric)
         if value is not None:
             rate.add_metric([*labels, label], value)

@@ -161,7 +161,7 @@ def made(corpus: str, name: str, people: str, lists: int, truth: float, report: 
     seen = 0 if report is None else report.seen
     if report is None or report.difference is None:
         return Found(corpus, name, people, lists, truth, None, None, None, seen, False)
-    gain = 1.0 - float(report.window.rate(report.window.best) or 0.0)
+    gain = 1.0 - float(report.window.rate(report.best) or 0.0)
     value, low, high = report.difference
     judged = -value / gain, -high / gain, -low / gain
     return Found(corpus, name, people, lists, truth, *judged, seen, report.published)

@@ -150,7 +150,7 @@ def _models(settings: Settings, now: float) -> list[ModelState]:
                 max(0.0, now - version.time_ms / 1000),
                 None if row is None else row.mistake_window.ratio,
                 None if window is None else window.rate(LEARNED),
-                None if window is None else window.rate(window.best),
+                None if window is None or judged is None else window.rate(judged.best),
                 None if judged is None else judged.verdict,
                 None if withheld is None else str(withheld),
             )

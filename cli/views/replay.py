@@ -92,7 +92,7 @@ def _held_out(found: HeldOut | None) -> dict[str, Any] | None:
         "events": found.judged,
         "mistake_rates": {metric: found.block.rate(metric) for metric in METRICS},
         "window_mistake_rates": {metric: found.window.rate(metric) for metric in METRICS},
-        "best_unlearned": found.window.best,
+        "best_unlearned": found.best,
         "difference": difference and difference._asdict() | ({} if found.published else {"value": None}),
         "verdict": found.verdict,
         "worse": found.worse,

@@ -349,7 +349,7 @@ def standing(learned: float, best: float, spread: float, events: int = 400) -> H
 
 def test_the_interval_is_that_of_a_mean_and_wide_enough_for_the_choice_among_five() -> None:
     found = standing(0.4, 0.3, 0.5)
-    assert found.window.best == "cosine" and found.difference is not None
+    assert found.best == "cosine" and found.difference is not None
     assert found.difference.value == pytest.approx(0.1)
     error = 2.5758293 * 0.5 / math.sqrt(399)
     assert (found.difference.low, found.difference.high) == pytest.approx((0.1 - error, 0.1 + error))

@@ -20,10 +20,10 @@ def outcome(space: str = "s", seen: int = 1, mistakes: int = 0, utilised: int = 
 
 
 def found(events: int, learned: float, best: float, *, judged: int = 4) -> HeldOut:
-    """A model that stands at these mistake rates of the learned metric and of the best un-learned one, "minmax"."""
+    """A model that stands at these mistake rates of the learned metric and of the best un-learned one, "cosine"."""
 
     def sums(number: float) -> HeldOutSums:
-        losses = dict.fromkeys(METRICS, 0.9 * number) | {LEARNED: learned * number, "minmax": best * number}
+        losses = dict.fromkeys(METRICS, 0.9 * number) | {LEARNED: learned * number, "cosine": best * number}
         squares = dict.fromkeys(UNLEARNED, ((learned - best) ** 2 + 0.01) * number)
         return HeldOutSums(number, number, losses, squares)
 

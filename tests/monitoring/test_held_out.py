@@ -45,7 +45,7 @@ def test_rates_are_of_the_newest_window_and_events_of_all_blocks() -> None:
             ("kinstream_held_out_events_total",): 11.0,
             ("kinstream_held_out_mistake_rate", "learned"): 0.4,
             ("kinstream_held_out_mistake_rate", "best un-learned"): 0.3,
-            ("kinstream_held_out_best_info", "minmax"): 1.0,
+            ("kinstream_held_out_best_info", "cosine"): 1.0,
             ("kinstream_held_out_difference",): 0.1,
             ("kinstream_held_out_difference_low",): 0.1 - error,
             ("kinstream_held_out_difference_high",): 0.1 + error,
@@ -71,6 +71,14 @@ def test_a_few_events_have_rates_and_no_difference() -> None:
     assert shown(owned_by(tallies))["kinstream_model_withheld",] == 0.0
 
 
+def test_lists_are_compared_with_what_a_store_ranks_by() -> None:
+    events = found(400, 0.3, 0.32)
+    window = replace(events.window, losses=dict(events.window.losses) | {"minmax": 0.2 * 400})
+    lists = replace(events, window=window, queries=400)
+    assert (replace(lists, queries=None).best, lists.best) == ("minmax", "cosine")
+    assert lists.difference is not None and lists.difference.value == pytest.approx(-0.02)
+
+
 def test_lists_of_few_queries_have_no_rates() -> None:
     tallies = Tallies(window=10, top_spaces=1)
     few = replace(found(70, 0.5, 0.2), queries=59, against=9.0)
@@ -79,7 +87,7 @@ def test_lists_of_few_queries_have_no_rates() -> None:
     assert shown(owned_by(tallies)) == {
         ("kinstream_held_out_events_total",): 4.0,
         ("kinstream_held_out_known_ratio",): 0.295,
-        ("kinstream_held_out_best_info", "minmax"): 1.0,
+        ("kinstream_held_out_best_info", "cosine"): 1.0,
         ("kinstream_model_withheld",): 0.0,
     }
     enough = replace(found(400, 0.5, 0.2), queries=200)
