@@ -84,7 +84,7 @@ class SearchRequest(Asked):
     query_id: QueryId = None
     filter: dict[str, Any] | None = Field(
         default=None,
-        description="Passed to the store: of Qdrant its own filter, of pgvector values, lists and bounds by column.",
+        description="Passed to the store, its own; of pgvector values, lists and bounds by column.",
     )
     explain: bool = Field(
         default=False,
