@@ -151,7 +151,7 @@ def _check_lists(settings: Settings, name: str, learner: Learner) -> None:
         whole_lists = (
             "" if stated is FromLists.WHOLE else f' rules = ["{LIST_RULE}"] in [builders.{followed}]'
         )
-        adapter = "" if whole else f' kind = "adapter" in [learners.{name}]'
+        adapter = "" if whole else f' kind = "ranking" in [learners.{name}]'
         raise SettingsError(
             f"[learners.{name}] ({section.kind}) follows [builders.{followed}], whose rules ({rules}) {reason}: what "
             f"is learned ranks worse than no learning. Set{whole_lists}{' and' if whole_lists and adapter else ''}"

@@ -83,7 +83,8 @@ class RankedSpace(StoreSpace):
         # A vector of zeros has no cosine.
         if self._cosine and not plain.any():
             return Asked(None, None, text)
-        return Asked(plain, mapped if model.adapted and (mapped.any() or not self._cosine) else None, text)
+        learned = model.adapted and (mapped.any() or not self._cosine)
+        return Asked(model.asking(plain), model.asking(mapped) if learned else None, text)
 
     def _ordered(self, blend: Blend, found: Candidates, query: Query) -> list[Neighbour]:
         """The best k, by value and then by id."""

@@ -48,7 +48,8 @@ def query_model(learner: str, model: Model) -> QueryModel:
     state, version = model.learner, model.version
     if state is None or version is None or _empty(state):
         return QueryModel(learner, model.name)
-    return QueryModel(learner, model.name, version.sha256, query_map(state), getattr(state, "blend", None))
+    blend, cosine = getattr(state, "blend", None), getattr(state, "product", None) == "cosine"
+    return QueryModel(learner, model.name, version.sha256, query_map(state), blend, cosine)
 
 
 class QueryAdapter(ModelFollower):

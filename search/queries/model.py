@@ -37,6 +37,7 @@ class QueryModel:
     digest : of the model's state, in hexadecimal; empty if nothing is learned.
     query_map : the map; None if nothing is learned.
     blend : how a learner of the kind `ranking` weighs signals; None for others.
+    cosine : whether its similarities are cosines, and not inner products.
     """
 
     learner: str
@@ -44,6 +45,7 @@ class QueryModel:
     digest: str = ""
     query_map: QueryMap | None = None
     blend: Blend | None = None
+    cosine: bool = False
 
     @property
     def adapted(self) -> bool:
@@ -82,6 +84,14 @@ class QueryModel:
         mapped = np.array(rows, np.float32) if self.query_map is None else self.query_map(rows)
         return mapped.reshape(found.shape)
 
+    def asking(self, row: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A query (d,), raw or mapped, whose inner products with items are a signal of the blend.
+
+        Of length 1 where the signals are cosines, so that items of length 1 get their cosine by the inner product too.
+        """
+        length = float(np.linalg.norm(row)) if self.blend is not None and self.cosine else 0.0
+        return np.asarray(row / length, np.float32) if 0.0 < length < np.inf else row
+
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """The model of a file that `kinstream models export` has written as npz.
@@ -98,7 +108,8 @@ class QueryModel:
             metadata = json.loads(str(arrays.pop("metadata")))
             name = Name(*(int(metadata[part]) for part in Name._fields))
             digest, blend = str(metadata["state_sha256"]), _blend_in(arrays)
-            return cls(str(metadata["learner"]), name, digest, _map_in(arrays, metadata), blend)
+            cosine = metadata.get("product") == "cosine"
+            return cls(str(metadata["learner"]), name, digest, _map_in(arrays, metadata), blend, cosine)
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror or error}") from None
         except (BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:

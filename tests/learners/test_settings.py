@@ -79,7 +79,7 @@ def test_no_learner_takes_the_order_of_ranked_lists_for_what_users_want(
             f"[learners.l] ({kind}) follows [builders.b], whose rules ({rules['rules'][0]}"
         )
         assert 'Set rules = ["click-list"] in [builders.b]' in told
-        assert ('kind = "adapter" in [learners.l]' in told) == (kind not in WHOLE)
+        assert ('kind = "ranking" in [learners.l]' in told) == (kind not in WHOLE)
         assert "unranked_lists = true in [learners.l]" in told
 
 
@@ -90,7 +90,7 @@ def test_whole_lists_are_for_learners_of_lists(kind: str) -> None:
         if kind in WHOLE:
             assert learner_spec(settings(builder, kind), "l").name == "l"
             continue
-        with pytest.raises(SettingsError, match=r'\(click-list.* Set kind = "adapter" in \[learners.l\]'):
+        with pytest.raises(SettingsError, match=r'\(click-list.* Set kind = "ranking" in \[learners.l\]'):
             learner_spec(settings(builder, kind), "l")
 
 
@@ -100,7 +100,7 @@ def test_a_learner_of_several_modalities_is_what_it_is_made_of() -> None:
         if taken:
             assert learner_spec(one, "l").name == "l"
         else:
-            with pytest.raises(SettingsError, match='kind = "adapter"'):
+            with pytest.raises(SettingsError, match='kind = "ranking"'):
                 learner_spec(one, "l")
 
 

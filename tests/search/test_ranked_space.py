@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 
 from kinstream.learners.ranking.blend import Blend
+from kinstream.learners.registry import create
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Asked, Candidates, Place, StoreAway, StoreCandidates, signals_of
 from kinstream.search.stores.words import item_vector, query_vector, words
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import load
+from tests.learners.ranking.world import World
 from tests.search.store_service import Gateway, Memory, bilinear, running, section, served
 from tests.search.test_openapi import CHECKS
 from tests.support.postgres import postgres
@@ -112,6 +114,55 @@ def test_a_model_of_its_own_blend_ranks_by_it_and_another_adapts_the_similarity(
         # What no candidate has adds nothing.
         assert one["terms"].keys() == {"age", "bm25", "text"} and one["terms"]["bm25"] == 0.0
     assert store_of(gateway).questions[-1].mapped is not None
+
+
+class Exact(Memory):
+    """Items of length 1, by inner products, with a text rank that is known for every query."""
+
+    def __init__(self, place: Place, world: World) -> None:
+        super().__init__([str(row) for row in range(len(world.items))], world.items)
+        self.place, self.world = place, world
+
+    def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
+        return StoreCandidates([self._found(one) for one in asked], "7")
+
+    def _found(self, asked: Asked) -> Candidates:
+        text = self.world.signals["text"][int(asked.text or 0)].tolist()
+        age = self.world.signals["age"][0].tolist()
+        plain, mapped = (
+            [None] * len(text) if v is None else (self.world.items @ v).tolist()
+            for v in (asked.plain, asked.mapped)
+        )
+        rows = [list(row) for row in zip(plain, mapped, text, age, strict=True)]
+        names = [str(row) for row in range(len(text))]
+        return Candidates(names, [{}] * len(names), signals_of(self.place, asked, rows))
+
+
+@pytest.mark.parametrize("length", [1.0, 7.0])
+def test_what_ranking_has_learned_is_served_as_it_ranks_itself(length: float) -> None:
+    """Whatever lengths queries and the map have: its signals are cosines, and the store's inner products."""
+    world = World(300)
+    learner: Any = create("ranking", start={"similarity": 0.5, "text": 0.5})
+    for block in world.blocks():
+        learner.learn(block)
+    docs = section(text="words", signals=["age"], distance="inner-product")
+    with (
+        running({"docs": docs}, create=lambda _, place: Exact(place, world)) as gateway,
+        served(gateway) as base,
+    ):
+        gateway.announced.announce("docs", learner, 1)
+        gateway.settle()
+        for number in range(20):
+            query = length * world.queries[number]
+            asked = {"vectors": query.tolist(), "texts": str(number), "k": 300, "explain": True}
+            (result,) = httpx.post(f"{base}/search", json=asked).json()["results"]
+            signals = {name: one[0] for name, one in learner.signals(query[None], world.items).items()}
+            signals |= {name: one[number] for name, one in world.signals.items()}
+            values = learner.blend(signals)
+            assert learner.blend.names != learner.start.names
+            found = {int(one["id"]): one for one in result["neighbours"]}
+            assert [found[row]["value"] for row in range(300)] == pytest.approx(values.tolist(), abs=1e-4)
+            assert found[7]["signals"]["adapted"] == pytest.approx(float(signals["adapted"][7]), abs=1e-5)
 
 
 def test_the_order_of_equals_is_that_of_their_ids(client: httpx.Client) -> None:

@@ -93,7 +93,8 @@ class Rankings:
         return first, second, third
 
     def _signals(self, vector: NDArray[np.float32], text: NDArray[Any], model: QueryModel) -> dict[str, Any]:
-        both = np.stack([vector, model.map(vector)]) @ self._material.items.T
+        asked = [model.asking(one) for one in (vector, model.map(vector))]
+        both = np.stack(asked) @ self._material.items.T
         return {SIMILARITY: both[0], ADAPTED: both[1], TEXT: text}
 
     @staticmethod
