@@ -161,21 +161,20 @@ class RecordedLists:
 
     def _best(self, names: list[str]) -> dict[str, float]:
         """The fixed weights that fit all lists best, by gradient steps on the softmax of each list."""
-        every = [
-            (
-                np.stack([Blend.fixed({name: 1.0})({name: _of(one, name)}) for name in names], axis=1),
-                one.worth,
-            )
+        each = [
+            np.stack([Blend.fixed({name: 1.0})({name: _of(one, name)}) for name in names], axis=1)
             for one in self._seen
         ]
+        values, worth = np.concatenate(each), np.concatenate([one.worth for one in self._seen])
+        lengths = np.array([len(one) for one in each])
+        starts = np.cumsum(lengths) - lengths
+        whole = np.add.reduceat(worth, starts)
         weights, squares = np.ones(len(names)), np.zeros(len(names))
         for _ in range(_STEPS):
-            gradient = np.zeros(len(names))
-            for values, worth in every:
-                value = values @ weights
-                p = np.exp(value - value.max())
-                gradient += (p / p.sum() * worth.sum() - worth) @ values
-            gradient /= max(len(every), 1)
+            value = values @ weights
+            p = np.exp(value - np.repeat(np.maximum.reduceat(value, starts), lengths))
+            p *= np.repeat(whole / np.add.reduceat(p, starts), lengths)
+            gradient = (p - worth) @ values / len(each)
             squares += gradient * gradient
             weights -= _SIZE * gradient / (np.sqrt(squares) + _TINY)
         return dict(zip(names, weights.tolist(), strict=True))
