@@ -64,8 +64,8 @@ class Ranking(Adapter):
     >>> import numpy as np
     >>> from kinstream.learners.ranking.learner import Ranking
     >>> model = Ranking(start={"similarity": 0.5, "text": 0.5})
-    >>> model.blend({"similarity": np.array([0.9, 0.5]), "text": np.array([1.0, 4.0])}).tolist()
-    [0.0, 0.0]
+    >>> model.blend({"similarity": np.array([0.75, 0.25]), "text": np.array([4.0, 1.0])}).tolist()
+    [0.5, -0.5]
     """
 
     algorithm: ClassVar[str] = "ranking/1"

@@ -19,8 +19,8 @@ from kinstream.testing.blocks import pair_blocks, triplet_blocks
 
 D = 5
 VERSION = ModelVersion("s", "l", "opml/3", 1, 1, 0, "t", 0, 0, "", "", 0)
-#: Not linear; of the adapter, for queries alone (docs/adapter.md).
-OTHERS = ("adapter", "kernel-lego", "oahu", "omdl-lr-like", "omks")
+#: Not linear; of the adapter and ranking, for queries alone (docs/adapter.md).
+OTHERS = ("adapter", "kernel-lego", "oahu", "omdl-lr-like", "omks", "ranking")
 
 
 def learned(kind: str, **settings: Any) -> Any:

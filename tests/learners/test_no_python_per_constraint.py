@@ -31,7 +31,7 @@ CHUNK, SHORT = 32, 16
 IN_CHUNKS = {"oahu"}
 #: Those that take a step of their model, in numpy, for so many constraints. LDA does so for 32 differences of a kind; a
 #: mixture judges 64 rows, too; and compares windows of vectors.
-STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "softmax": 16}
+STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "ranking": 16, "softmax": 16}
 #: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
 SLACK = 4
 

@@ -32,6 +32,9 @@ def wanted(scene: str, recorded: dict[str, Any]) -> dict[str, Any]:
         answer["detail"] = (
             "Input should be a valid dictionary" if made else "the index of 'shop' takes no filter"
         )
+    elif '"vectors": null' in request and answer.get("place") == "vectors":
+        # With texts they may be left out, so null is as good as nothing.
+        answer["detail"] = "Field required"
     return found
 
 

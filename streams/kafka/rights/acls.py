@@ -317,7 +317,7 @@ ROLES: Final = {
         Role("gate", "kinstream worker gate", _gate),
         Role("vectors", "kinstream worker vectors", _vectors),
         Role("sink", "kinstream worker sink NAME", _sink, agent=True),
-        Role("vector-orders", "kinstream vectors watch, publish, status", _orders),
+        Role("vector-orders", "kinstream vectors watch, status", _orders),
         Role("metrics", "kinstream worker metrics", _metrics),
         Role("status", "kinstream status", _status, foreign="DESCRIBE"),
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
