@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kinstream.learners.one_modality.soml_da import SOMLDA as SOMLDA
     from kinstream.learners.one_modality.soml_tg import SOMLTG as SOMLTG
     from kinstream.learners.one_modality.sors import SORS as SORS
+    from kinstream.learners.ranking.learner import Ranking as Ranking
     from kinstream.learners.several_modalities.fusion import Fusion as Fusion
     from kinstream.learners.several_modalities.lomdml import LOMDML as LOMDML
     from kinstream.learners.several_modalities.omdl_lr import OMDLLR as OMDLLR
@@ -95,6 +96,7 @@ _MODULES: Final = {
     "QueryModel": "search.queries.model",
     "RCA": "learners.baselines.rca",
     "RDML": "learners.one_modality.rdml",
+    "Ranking": "learners.ranking.learner",
     "SOMLDA": "learners.one_modality.soml_da",
     "SOMLTG": "learners.one_modality.soml_tg",
     "SORS": "learners.one_modality.sors",

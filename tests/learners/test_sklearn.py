@@ -106,7 +106,7 @@ def test_every_learner_fits_transforms_and_scores(kind: str, data: Data) -> None
     assert 0.0 <= made.mistake_rate_ < 0.5
     Z = made.transform(X[90:])
     assert Z.shape == (30, made._n_features_out) and np.isfinite(Z).all()
-    assert Z.dtype == ("float32" if kind in ("adapter", "mixture", "oahu") else "float64")
+    assert Z.dtype == ("float32" if kind in ("adapter", "mixture", "oahu", "ranking") else "float64")
     assert made.score(X[90:], y[90:]) > 0.6
 
 
