@@ -127,24 +127,8 @@ class Qdrant:
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         rule = _filter(where)
         requests = [
-            models.QueryRequest(
-                query=row,
-                using=self._vector,
-                filter=rule,
-                limit=k,
-                params=models.SearchParams(exact=self._exact),
-                with_payload=self._payload,
-            )
-            for row in queries.tolist()
+            [self._request(row, self._vector, rule, k, self._exact, self._payload)] for row in queries
         ]
-        try:
-            found = self._ask(lambda client: client.query_batch_points(self._place.collection, requests))
-        except _Refused as error:
-            size = self.check()
-            if size != queries.shape[1]:
-                detail = f"{queries.shape[1]} numbers; {self._place.collection} has {size}"
-                raise BadVectors(detail) from None
-            raise (StoreAway if rule is None else BadFilter)(str(error)) from None
         hits = [
             [
                 Hit(
@@ -152,9 +136,9 @@ class Qdrant:
                     float(one.score),
                     {name: (one.payload or {}).get(name) for name in self._place.columns},
                 )
-                for one in answer.points
+                for one in points
             ]
-            for answer in found
+            for (points,) in self._answers(requests, rule, queries.shape[1])
         ]
         return StoreHits(hits, None)
 
@@ -210,11 +194,22 @@ class Qdrant:
         return models.SparseVector(indices=places, values=values) if places else None
 
     def _request(
-        self, vector: Any, using: str | None, rule: models.Filter | None, limit: int, exact: bool
+        self,
+        vector: Any,
+        using: str | None,
+        rule: models.Filter | None,
+        limit: int,
+        exact: bool,
+        payload: Any = None,
     ) -> models.QueryRequest:
-        query = vector if isinstance(vector, models.SparseVector) else vector.tolist()
-        params = models.SearchParams(exact=exact)
-        return models.QueryRequest(query=query, using=using, filter=rule, limit=limit, params=params)
+        return models.QueryRequest(
+            query=vector if isinstance(vector, models.SparseVector) else vector.tolist(),
+            using=using,
+            filter=rule,
+            limit=limit,
+            params=models.SearchParams(exact=exact),
+            with_payload=payload,
+        )
 
     def _answers(
         self, requests: list[list[models.QueryRequest]], rule: models.Filter | None, dimension: int | None
