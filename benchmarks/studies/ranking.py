@@ -32,14 +32,15 @@ from numpy.typing import NDArray
 from benchmarks.real_embeddings.corpora import opened, texts
 from kinstream.evaluation.queries.baselines import Scores as ScoresOf
 from kinstream.evaluation.queries.measures import ranked
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, Signals
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.evaluation.queries.split import Split, split
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.ranking.learner import Ranking
 from kinstream.producers.simulated.searchers import Searchers, searches
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.scores import Scores
+from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Values = dict[str, Rows]

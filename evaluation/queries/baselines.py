@@ -104,9 +104,9 @@ class BM25:
         return np.asarray((self._words.transform(texts).astype(np.float64) @ self._weights).toarray())
 
 
-def bm25(queries: Sequence[str], items: Sequence[str]) -> Scores:
+def bm25(queries: Sequence[str], items: Sequence[str] | BM25) -> Scores:
     """`BM25` of queries given by their rows."""
-    index, asked = BM25(items), np.array(queries, object)
+    index, asked = items if isinstance(items, BM25) else BM25(items), np.array(queries, object)
     return lambda rows: index(asked[rows].tolist())
 
 
@@ -118,10 +118,10 @@ def fused(first: Scores, second: Scores) -> Scores:
     Cormack, Clarke, Buettcher: Reciprocal rank fusion outperforms Condorcet and individual rank learning methods. SIGIR
     2009.
     """
-    return lambda rows: np.asarray(sum(1.0 / (RANKS + _ranks(one(rows))) for one in (first, second)))
+    return lambda rows: np.asarray(sum(1.0 / (RANKS + ranks(one(rows))) for one in (first, second)))
 
 
-def _ranks(scores: Rows) -> NDArray[np.float64]:
+def ranks(scores: Rows) -> NDArray[np.float64]:
     """(q, n) rank of each item, from 1; equal scores share the last of their places."""
     order = np.sort(-scores, axis=1)
     return np.stack(

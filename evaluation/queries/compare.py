@@ -18,15 +18,16 @@ from kinstream.evaluation.queries.baselines import (
 )
 from kinstream.evaluation.queries.batch import batch_adapter
 from kinstream.evaluation.queries.measures import AnswerRanks, ranked
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, Signals
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.evaluation.queries.split import Split, split
-from kinstream.learners.ranking.blend import ADAPTED, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.registry import create, offers
 from kinstream.producers.simulated.searchers import Searchers, Searches
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import LIST_RULE, PREFERENCE_RULES, ConstraintBlock, Kind
+from kinstream.streams.signals import ADAPTED, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]

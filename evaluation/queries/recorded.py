@@ -18,15 +18,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.queries.baselines import RANKS
+from kinstream.evaluation.queries.baselines import RANKS, ranks
 from kinstream.evaluation.queries.compare import FUSED, HINDSIGHT
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.registry import create, offers
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.held_out import ShownLists
 from kinstream.streams.records.values import LIST_RULE, Click, ClickBlock, ConstraintBlock, ItemBlock, Kind
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 
 Rows = NDArray[np.float32]
 Values = NDArray[np.float64]
@@ -197,9 +198,8 @@ def gain(values: NDArray[Any], worth: Values) -> float:
 
 
 def _ranks(values: NDArray[Any]) -> Values:
-    """Rank of each, from 1; equal ones share the last of their places."""
-    known = np.where(np.isnan(values), -np.inf, values)
-    return np.asarray((known[:, None] <= known[None, :]).sum(axis=1), np.float64)
+    """Rank of each (n,), from 1; what has no value is the last."""
+    return np.asarray(ranks(np.where(np.isnan(values), -np.inf, values)[None])[0])
 
 
 def _learned_values(

@@ -8,21 +8,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.queries.baselines import Scores, bm25
+from kinstream.evaluation.queries.baselines import BM25, Scores, bm25
 from kinstream.evaluation.queries.sources import Corpus
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
+from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]
 #: Queries (n, d) to what a store is asked with.
 QueryMap = Callable[[Rows], Rows]
 
-#: Name of the score of texts.
-TEXT: Final = "text"
 #: Best items by each similarity and by text that are blended, as the service does.
 CANDIDATES: Final = 100
 #: What costs nothing to begin with.
 HALF_AND_HALF: Final = Blend.fixed({SIMILARITY: 0.5, TEXT: 0.5})
+#: Queries whose scores of all items are in memory at once.
+_TOGETHER: Final = 256
 #: Steps of the share that is looked for in hindsight.
 STEPS: Final = 20
 
@@ -43,7 +44,13 @@ class Signals:
     def __init__(self, corpus: Corpus) -> None:
         self._queries = np.asarray(corpus.queries, np.float32)
         self._items = np.asarray(corpus.items, np.float32)
-        self.text: Scores | None = None if corpus.texts is None else bm25(*corpus.texts)
+        #: BM25 of the items for any text, and for the texts of queries given by their rows.
+        self.bm25: BM25 | None = None
+        self.text: Scores | None = None
+        if corpus.texts is not None:
+            queries, items = corpus.texts
+            self.bm25 = BM25(items)
+            self.text = bm25(queries, self.bm25)
 
     def similarity(self, rows: Numbers) -> Rows:
         """Inner products (q, n) of queries with all items."""
@@ -59,10 +66,14 @@ class Signals:
         They are the best by half and half where there are texts, and else by similarity.
         """
         scores = self.similarity if self.text is None else self.blended(HALF_AND_HALF)
-        best = np.argsort(-scores(rows), axis=1, kind="stable")[:, :places]
-        if self.text is None:
-            return best, {}
-        return best, {TEXT: np.take_along_axis(self.text(rows), best, axis=1)}
+        best = np.empty((len(rows), places), np.int64)
+        said = np.empty((len(rows), places))
+        for begin in range(0, len(rows), _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            best[part] = np.argsort(-scores(rows[part]), axis=1, kind="stable")[:, :places]
+            if self.text is not None:
+                said[part] = np.take_along_axis(self.text(rows[part]), best[part], axis=1)
+        return best, {} if self.text is None else {TEXT: said}
 
     def blended(self, blend: Blend, query_map: QueryMap | None = None) -> Scores:
         """Values (q, n) of the candidates of each query, and -inf for all other items.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.evaluation.queries.judgements import Judgements
+from kinstream.producers.simulated import documentation
 from kinstream.producers.simulated.documentation import corpus, encoded_corpus
 from kinstream.streams.errors import BadRecord, SettingsError, SourceError
 from kinstream.streams.records.codec.json_events import read_json
@@ -40,6 +41,12 @@ class Corpus(NamedTuple):
     def answered(self) -> int:
         """How many queries have an answer."""
         return len(self.queries if self.judgements is None else self.judgements.queries)
+
+
+def of_documentation(made: documentation.Corpus) -> Corpus:
+    """Functions of the documentation with their texts."""
+    texts = [one.query for one in made.functions], [one.item for one in made.functions]
+    return Corpus(made.queries, made.items, texts)
 
 
 def lines_of(path: Path) -> Iterator[Event]:
@@ -75,9 +82,7 @@ def opened(source: str) -> Corpus:
     SourceError : the file cannot be read, or its arrays do not fit each other.
     """
     if source in (DOCUMENTATION, MINILM):
-        made = corpus() if source == DOCUMENTATION else encoded_corpus()
-        texts = [one.query for one in made.functions], [one.item for one in made.functions]
-        return Corpus(made.queries, made.items, texts)
+        return of_documentation(corpus() if source == DOCUMENTATION else encoded_corpus())
     if not source.startswith(FILE_PREFIX):
         raise SettingsError(
             f"--from {source!r}: write {DOCUMENTATION}, {MINILM}, file:PATH, events:PATH or space:NAME"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.held_out.metrics import ByMetric
-from kinstream.learners.ranking.blend import SIMILARITY, Blend
-from kinstream.streams.records.scores import Scores
+from kinstream.learners.ranking.blend import Blend
+from kinstream.streams.records.scores import SIMILARITY, Scores
 
 Numbers = NDArray[np.int64]
 

@@ -14,10 +14,6 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Signals = Mapping[str, NDArray[Any]]
 
-#: The signal that every store of vectors has: the cosine or inner product with the query as it is.
-SIMILARITY: Final = "similarity"
-#: The same with the query that the learned map makes of it.
-ADAPTED: Final = "adapted"
 #: Larger values count as this one, so that no sum overflows.
 LARGEST: Final = 1e100
 #: How signals (n,) of the candidates of a query rank them, for readers of an exported file.

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.ranking.lists import BlockLists, mapped
 from kinstream.learners.ranking.weights import SIGNALS, Weights
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.scores import ADAPTED, SIMILARITY
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels import weights as kernels
 from kinstream.learners.kernels.ensembles.vector_hashes import hashes
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
-from kinstream.learners.ranking.weights import SIGNALS, Weights, Whole
+from kinstream.learners.ranking.weights import Weights, Whole
 from kinstream.streams.records.held_out import ShownLists
+from kinstream.streams.records.scores import ADAPTED, MOST_NAMES, SIMILARITY
 from kinstream.streams.records.values import ConstraintBlock
 
 Rows = NDArray[np.floating[Any]]
@@ -46,7 +46,7 @@ class BlockLists:
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         places = np.arange(starts[-1]) + np.repeat(lists.starts[rows] - starts[:-1], lengths)
         self._query, self._item, self._lengths = lists.query[rows], lists.item[places], lengths
-        names = () if lists.scores is None else lists.scores.names[: SIGNALS - 2]
+        names = () if lists.scores is None else lists.scores.names[:MOST_NAMES]
         every = tuple(sorted((ADAPTED, SIMILARITY, *names)))
         values = np.empty((len(places), len(every)))
         if lists.scores is not None:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels import weights as kernels
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.streams.records.held_out import JUDGED_PLACES
+from kinstream.streams.records.scores import ADAPTED, COMPUTED, MOST_NAMES, SIMILARITY
 from kinstream.streams.records.state import State
 
 Values = NDArray[np.float64]
@@ -39,8 +40,8 @@ JUMP: Final = 3.0
 COUNTERS: Final = 1 << 13
 #: Standard errors by which a single signal has to rank better to take the place of others.
 ERRORS: Final = 2.0
-#: Most signals: 32 scores, and the two similarities.
-SIGNALS: Final = 34
+#: Most signals: scores, and the two similarities.
+SIGNALS: Final = MOST_NAMES + len(COMPUTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

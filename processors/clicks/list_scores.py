@@ -14,10 +14,8 @@ from kinstream.processors.clicks.lists import Fault, Lists
 from kinstream.processors.clicks.rules import TOO_SHORT, Reading
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.scores import MOST_NAMES
-from kinstream.streams.records.values import ClickBlock
+from kinstream.streams.records.values import CLICK, ClickBlock
 
-#: The name of actions without a kind.
-CLICK: Final = "click"
 #: What one action can weigh at most, and how many kinds have weights.
 HEAVIEST: Final = 100.0
 MOST_KINDS: Final = 32

@@ -179,17 +179,21 @@ def corpus(dimensions: int = 384, seed: int = 0) -> Corpus:
     return Corpus(functions, queries, items)
 
 
-def encoded_corpus() -> Corpus:
+def encoded_corpus(encode: Encoder | None = None) -> Corpus:
     """The functions that are searched, with their vectors by all-MiniLM-L6-v2: 7 minutes on one thread.
 
     They are kept in the user's folder for caches, so that the next call takes a second.
+
+    Parameters
+    ----------
+    encode : the encoder, if there is one; else it is loaded where it is needed.
 
     Raises
     ------
     kinstream.streams.errors.PackageMissing
         The extra `minilm` is not installed.
     """
-    functions, encode = searched(), Encoder()
+    functions = searched()
     texts = [one.query for one in functions], [one.item for one in functions]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -197,6 +201,7 @@ def encoded_corpus() -> Corpus:
     if kept.exists():
         with np.load(kept, allow_pickle=False) as found:
             return Corpus(functions, found["queries"], found["items"])
+    encode = encode or Encoder()
     queries, items = (encode(some, most) for some, most in zip(texts, TOKENS, strict=True))
     kept.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as file:

@@ -26,10 +26,8 @@ from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS, not_
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space, scores_of
 from kinstream.streams.records.scores import Scores
-from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
+from kinstream.streams.records.values import CLICK, Click, ItemClick, Loaded, Table
 
-#: What an action is called that has no other kind.
-CLICK: Final = "click"
 _NAMES: Final = ("session", "user", "query_item", "list_id", "address")
 
 

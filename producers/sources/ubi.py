@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from kinstream.producers.sources.lists import CLICK, query_vector
+from kinstream.producers.sources.lists import query_vector
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
 from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
 from kinstream.producers.sources.values.convert import refused, time_ms
@@ -29,7 +29,7 @@ from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
-from kinstream.streams.records.values import Loaded
+from kinstream.streams.records.values import CLICK, Loaded
 
 ACTIONS: Final = (CLICK, "click_through")
 IMPRESSION: Final = "impression"

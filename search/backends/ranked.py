@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.search.backends.base import Neighbour, Query, TooLarge
 from kinstream.search.backends.store import Ranked, StoreSpace
 from kinstream.search.models.feed import ModelFeed
@@ -18,6 +18,7 @@ from kinstream.search.stores.base import Asked, Candidates, Place, RankingStore,
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import ServeSpaceSettings, Settings
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 
 
 class RankedSpace(StoreSpace):

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.configuration.service import ADAPTED, SIMILARITY, TEXT
 from kinstream.streams.errors import KinstreamError, SettingsError
 from kinstream.streams.records.values import Vectors
+from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
 
 
 class StoreAway(KinstreamError):

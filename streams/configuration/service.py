@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from kinstream.streams.configuration.section import KeyFault, Name, Section, connection_of
 from kinstream.streams.secrets import remember_url
+from kinstream.streams.signals import ADAPTED, MOST_NAMES, SIMILARITY, TEXT
 
 #: How a store compares vectors.
 INNER: Final = "inner-product"
@@ -21,12 +22,6 @@ _OF_STORES: Final = frozenset(
     {"model", "connection", "connection_file", "collection", "distance", "columns", "text", "signals"}
     | {"candidates", "blend"}
 )
-#: Names of signals that no column may have: similarities to the query, and the rank of the text.
-SIMILARITY: Final = "similarity"
-ADAPTED: Final = "adapted"
-TEXT: Final = "text"
-#: Most signals of a space besides the similarities.
-MOST_SIGNALS: Final = 32
 
 
 class ServeSpaceSettings(Section):
@@ -97,8 +92,8 @@ class ServeSpaceSettings(Section):
         known = {SIMILARITY, *self.signals, *([TEXT] if self.text else [])}
         if {SIMILARITY, ADAPTED, TEXT} & set(self.signals) or len(set(self.signals)) < len(self.signals):
             raise KeyFault("signals", f"names each column once, and none {SIMILARITY}, {ADAPTED} or {TEXT}")
-        if "" in self.signals or len(known) > MOST_SIGNALS:
-            raise KeyFault("signals", f"there are at most {MOST_SIGNALS} signals, and each has a name")
+        if "" in self.signals or len(known) > MOST_NAMES:
+            raise KeyFault("signals", f"there are at most {MOST_NAMES} signals, and each has a name")
         if strange := sorted(set(self.blend) - known):
             raise KeyFault(
                 "blend", f"there is no signal {strange[0]!r}; there are {', '.join(sorted(known))}"

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.foreign.names import MAX_NAME_LENGTH
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
-from kinstream.streams.records.scores import MOST_NAMES, Scores, name_fault
+from kinstream.streams.records.scores import Scores, name_fault
 from kinstream.streams.records.values import Table, Vectors
+from kinstream.streams.signals import MOST_NAMES
 
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
 MAX_SPACE_LENGTH: Final = 200

@@ -9,11 +9,13 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Names of the scores of a space, and characters of each.
-MOST_NAMES: Final = 32
+from kinstream.streams.signals import ADAPTED as ADAPTED
+from kinstream.streams.signals import COMPUTED as COMPUTED
+from kinstream.streams.signals import MOST_NAMES as MOST_NAMES
+from kinstream.streams.signals import SIMILARITY as SIMILARITY
+
+#: Characters of a name.
 LONGEST_NAME: Final = 100
-#: Similarities that learners compute themselves; of one of several modalities: `similarity.NAME`.
-COMPUTED: Final = ("similarity", "adapted")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

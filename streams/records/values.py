@@ -95,6 +95,10 @@ class ItemBlock:
     load: LoadPosition | None = None
 
 
+#: The kind of an action without one.
+CLICK: Final = "click"
+
+
 class ItemClick(NamedTuple):
     """One click in a shown list, or another action on an item in it.
 

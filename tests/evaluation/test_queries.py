@@ -37,7 +37,7 @@ from kinstream.evaluation.queries.compare import (
 from kinstream.evaluation.queries.judgements import Judgements
 from kinstream.evaluation.queries.measures import answered, ranked
 from kinstream.evaluation.queries.recommendation import recommended
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, Signals
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
 from kinstream.evaluation.queries.sources import Corpus, opened
 from kinstream.evaluation.queries.split import split
 from kinstream.learners.held_out.judge import Judge
@@ -46,6 +46,7 @@ from kinstream.producers.simulated.searchers import Searchers, Searches
 from kinstream.streams.errors import SettingsError, SourceError
 from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.values import LIST_RULE, Kind
+from kinstream.streams.signals import TEXT
 
 Vectors = NDArray[np.float32]
 

@@ -16,8 +16,9 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.codec import decode_constraints, encode
-from kinstream.streams.records.scores import MOST_NAMES, Scores
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemBlock, ItemClick, Kind, Table
+from kinstream.streams.signals import MOST_NAMES
 from tests.processors.bounds import clicks
 from tests.processors.click_samples import (
     NOW,

@@ -9,8 +9,9 @@ import pytest
 
 from kinstream.replay.log.guarantees import LogKind
 from kinstream.streams.records.codec.codec import decode_constraints, encode
-from kinstream.streams.records.scores import MOST_NAMES, Scores
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Click, ConstraintBlock, ItemBlock, ItemClick, LoadPosition, Table
+from kinstream.streams.signals import MOST_NAMES
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, EVENTS, SPACES, System
 from tests.replay.test_equality import TOPICS, agents_digests, differing, digests

@@ -15,8 +15,9 @@ from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.codec import decode, decode_event, encode
 from kinstream.streams.records.load_rows import without_first
-from kinstream.streams.records.scores import LONGEST_NAME, MOST_NAMES, Scores
+from kinstream.streams.records.scores import LONGEST_NAME, Scores
 from kinstream.streams.records.values import Click, ClickBlock, ConstraintBlock, ItemClick
+from kinstream.streams.signals import MOST_NAMES
 from tests.golden.write_records import FOLDER, records
 
 GOLDEN = records()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.evaluation.queries.baselines import BM25
+from kinstream.evaluation.queries.signals import Signals
+from kinstream.evaluation.queries.sources import of_documentation
 from kinstream.producers.simulated.documentation import (
     TOKENS,
     Corpus,
@@ -40,7 +41,7 @@ class Material:
     queries, items : (n, d) of length 1.
     learned, tested : rows of the queries.
     embed : texts to vectors, for what a visitor types.
-    text : BM25 (q, n) of all items for texts.
+    signals : of the corpus.
     """
 
     functions: tuple[Documented, ...]
@@ -49,7 +50,12 @@ class Material:
     learned: Numbers
     tested: Numbers
     embed: Callable[[Sequence[str]], Vectors]
-    text: BM25
+    signals: Signals
+
+    def text(self, texts: Sequence[str]) -> NDArray[np.floating[Any]]:
+        """BM25 (q, n) of all items for texts."""
+        assert self.signals.bm25 is not None
+        return self.signals.bm25(texts)
 
 
 class Making:
@@ -84,7 +90,7 @@ class Making:
                 order[TESTED:],
                 order[:TESTED],
                 embed,
-                BM25([one.item for one in corpus.functions]),
+                Signals(of_documentation(corpus)),
             )
         except BaseException as error:
             self._failed = error
@@ -94,7 +100,7 @@ class Making:
             "Embedding functions of numpy, scipy and scikit-learn by all-MiniLM-L6-v2: 7 minutes, once"
         )
         encode = Encoder()
-        return encoded_corpus(), lambda texts: encode(texts, TOKENS[0])
+        return encoded_corpus(encode), lambda texts: encode(texts, TOKENS[0])
 
     def _embedded(self) -> tuple[Corpus, Callable[[Sequence[str]], Vectors]]:
         functions = searched()

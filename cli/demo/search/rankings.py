@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from kinstream.cli.demo.search.material import Material
 from kinstream.evaluation.queries.judgements import Judgements
 from kinstream.evaluation.queries.measures import ranked
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, blended
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, blended
 from kinstream.search.queries.model import QueryModel
+from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
 
 #: Items of a ranking, and queries that the page proposes.
 TOP: Final = 10

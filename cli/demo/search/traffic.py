@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from kinstream.cli.demo.search.material import SEED, Material
 from kinstream.cli.produce.sending import agent_groups
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT, blended
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
 from kinstream.producers.loads.pacing import Backpressure
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
 from kinstream.streams.kafka.backlog import Backlog
@@ -21,6 +19,7 @@ from kinstream.streams.kafka.emitter import Emitter
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.values import DEFAULT_MODALITY, Event, SampleBlock, Table
 from kinstream.streams.settings import Settings
+from kinstream.streams.signals import TEXT
 
 Numbers = NDArray[np.int64]
 
@@ -31,8 +30,6 @@ SHOWN: Final = 10
 #: Lists of a block: their vectors must fit the few megabytes that the embedded broker keeps.
 LISTS_OF_BLOCK: Final = 32
 LABELS_OF_BLOCK: Final = 64
-#: Queries whose BM25 is in memory at once.
-_TOGETHER: Final = 256
 #: Records that an agent may have to read.
 BEHIND: Final = 8
 #: A click on the page is sent as that of so many people, between as many searches of others: one list among ten
@@ -79,25 +76,11 @@ class Traffic:
 
     def clicks(self) -> Iterator[Event]:
         """The log of people who were shown the best by embedding and BM25, half and half, and clicked by position."""
-        best, text = self._hybrid(self._material.learned)
         made = self._material
+        best, scores = made.signals.shown(made.learned, SHOWN)
         queries = made.queries[made.learned]
         found = searches(queries, made.items, made.learned, Searchers(shown=SHOWN), LISTS, SEED, best)
-        return click_blocks(SPACE, found, queries, LISTS_OF_BLOCK, scores={TEXT: text[found.query]})
-
-    def _hybrid(self, rows: Numbers) -> tuple[Numbers, NDArray[np.float64]]:
-        """What queries (q,) are shown (q, SHOWN), and its BM25."""
-        made = self._material
-        best, text = np.empty((len(rows), SHOWN), np.int64), np.empty((len(rows), SHOWN))
-        for begin in range(0, len(rows), _TOGETHER):
-            some = rows[begin : begin + _TOGETHER]
-            words = made.text([made.functions[row].query for row in some.tolist()])
-            near = made.queries[some] @ made.items.T
-            for at, (similar, said) in enumerate(zip(near, words, strict=True), begin):
-                values = blended(HALF_AND_HALF, {SIMILARITY: similar, ADAPTED: similar, TEXT: said})
-                best[at] = np.argsort(-values, kind="stable")[:SHOWN]
-                text[at] = said[best[at]]
-        return best, text
+        return click_blocks(SPACE, found, queries, LISTS_OF_BLOCK, scores={TEXT: scores[TEXT][found.query]})
 
     def labels(self) -> Iterator[Event]:
         """Every learned query as a labelled sample behind its item: both are of one class."""
@@ -112,7 +95,7 @@ class Traffic:
         self._visits += 1
         made = self._material
         asked = np.random.default_rng([SEED, self._visits]).permutation(made.learned)[:PEOPLE]
-        best, said = (one[:, : len(shown)] for one in self._hybrid(asked))
+        best, scores = made.signals.shown(asked, len(shown))
         people = Searchers(shown=len(shown))
         of: Any = (made.queries[asked], made.items, asked, people, PEOPLE, SEED + self._visits, best)
         others = searches(*of)
@@ -124,7 +107,7 @@ class Traffic:
             np.full(2 * PEOPLE, -1, np.int64),
         )
         queries = np.concatenate([made.queries[asked], query[None]])
-        words = np.concatenate([said, made.text([text])[:, shown]])[both.query]
+        words = np.concatenate([scores[TEXT], made.text([text])[:, shown]])[both.query]
         first = LISTS + 2 * PEOPLE * self._visits
         for _ in self.send(
             click_blocks(SPACE, both, queries, LISTS_OF_BLOCK, first=first, scores={TEXT: words})

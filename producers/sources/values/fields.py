@@ -14,8 +14,9 @@ from kinstream.producers.sources.values.placeholder import Placeholder, Unchange
 from kinstream.streams.configuration.sources import UNAVAILABLE
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space
-from kinstream.streams.records.scores import MOST_NAMES, name_fault
+from kinstream.streams.records.scores import name_fault
 from kinstream.streams.records.values import DEFAULT_MODALITY
+from kinstream.streams.signals import MOST_NAMES
 from kinstream.streams.spelling import meant
 
 #: Kind of event -> (fields that it needs, fields that it may have). `space` and `time` belong to all.

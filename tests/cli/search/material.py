@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.cli.demo.search.material import Material
-from kinstream.evaluation.queries.baselines import BM25
+from kinstream.evaluation.queries.signals import Signals
+from kinstream.evaluation.queries.sources import Corpus
 from kinstream.producers.simulated.documentation import Documented
 
 FUNCTIONS = 24
@@ -35,5 +36,6 @@ def material(seed: int = 0) -> Material:
         Documented(f"package.function_{row}", f"what function {row} of this package is for", "")
         for row in range(FUNCTIONS)
     )
-    text = BM25([f"item of function {row}" for row in range(FUNCTIONS)])
-    return Material(functions, queries, items, np.arange(16), np.arange(16, FUNCTIONS), Words(), text)
+    texts = [one.query for one in functions], [f"item of function {row}" for row in range(FUNCTIONS)]
+    signals = Signals(Corpus(queries, items, texts))
+    return Material(functions, queries, items, np.arange(16), np.arange(16, FUNCTIONS), Words(), signals)

@@ -70,7 +70,7 @@ def test_a_person_searches_clicks_and_sees_what_was_learned(tmp_path: Path) -> N
 
 def test_ctrl_c_while_it_embeds_ends_it(tmp_path: Path) -> None:
     with demonstration(tmp_path) as run:
-        run.until("Fitting the embedder")
+        run.until("functions of numpy, scipy and scikit-learn")
         run.process.send_signal(signal.SIGINT)
         assert run.wait() == 130
     assert "Traceback" not in run.output

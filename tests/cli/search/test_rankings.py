@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from kinstream.cli.demo.search.rankings import RANKINGS, TOP, Rankings
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, TEXT
+from kinstream.evaluation.queries.signals import HALF_AND_HALF
 from kinstream.learners.models.query_map import QueryMap
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
 from kinstream.search.models.model import Name
 from kinstream.search.queries.model import QueryModel
+from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
 from tests.cli.search.material import FUNCTIONS, D, material
 
 NOTHING = QueryModel("search")

@@ -9,13 +9,13 @@ import numpy as np
 from kinstream.learners.agent import LearnerMachine
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.held_out.metrics import Metrics
-from kinstream.learners.ranking.blend import SIMILARITY
 from kinstream.learners.ranking.learner import Ranking
 from kinstream.streams.agents.machine import Place
 from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Outcome
+from kinstream.streams.signals import SIMILARITY
 from tests.learners.ranking.test_ranking import HALF, bits, learned
 from tests.learners.ranking.world import World
 

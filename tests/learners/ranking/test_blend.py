@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY, Blend
+from kinstream.learners.ranking.blend import Blend
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 
 NAMES = (SIMILARITY, ADAPTED, "age", "text")
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from kinstream.learners.adapter.learner import Adapter
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
 from kinstream.learners.ranking.learner import Ranking
 from kinstream.learners.registry import create
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import ConstraintBlock
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 from tests.learners.ranking.world import World
 
 HALF = {SIMILARITY: 0.5, "text": 0.5}

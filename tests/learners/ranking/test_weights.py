@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from kinstream.learners.ranking.blend import ADAPTED, SIMILARITY
 from kinstream.learners.ranking.learner import Ranking
 from kinstream.learners.ranking.weights import SIGNALS, Weights, Whole
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 from tests.learners.ranking.test_ranking import HALF, learned
 from tests.learners.ranking.world import World
 
