@@ -99,7 +99,7 @@ class LearnerSettings(Section):
     """write each step to `updates`: [learning](learning.md#publishing-updates)"""
     unranked_lists: bool = False
     """clicked lists were in an order without meaning, such as a random one. [Ranked lists](building.md#ranked-lists)
-    teach every learner but `adapter` to rank worse, and are refused to it without this"""
+    teach every learner but `adapter` and `ranking` to rank worse, and are refused to it without this"""
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
