@@ -23,12 +23,16 @@ _SILENT: Final = frozenset(
 NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
 _SHORTLY_SECONDS: Final = 2.0
 T = TypeVar("T")
-#: On a new cluster the first request about groups creates the topic that a coordinator keeps.
-#: Seconds that a coordinator may take to be there, and between two requests.
-WAIT_SECONDS: Final = 10.0
-_AGAIN_SECONDS: Final = 0.5
-_LATER: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
-#: How librdkafka ends a request for whose coordinator it has waited itself.
+#: Seconds that a coordinator may take to be there: the first request about groups on a new cluster creates its topic.
+COORDINATOR_SECONDS: Final = 10.0
+#: Seconds that a partition may have no leader: while a busy broker makes files, after a broker's start, while it moves.
+LEADER_SECONDS: Final = 30.0
+_AGAIN_SECONDS: Final = 0.2
+NO_COORDINATOR: Final = frozenset(
+    {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+)
+NO_LEADER: Final = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"})
+#: How librdkafka ends a request for whose coordinator or leader it has waited itself.
 _WAITED: Final = frozenset({"_TIMED_OUT", "_WAIT_COORD"})
 
 
@@ -72,6 +76,34 @@ def _bare(text: str) -> str:
     return text
 
 
+def repeated(
+    request: Callable[[], T], later: frozenset[str], seconds: float, answered: Callable[[], bool]
+) -> T:
+    """The answer of a request that is repeated while nobody leads or coordinates what it is about.
+
+    Parameters
+    ----------
+    later : names of the errors that say so.
+    answered : whether the brokers answer another request: then a timeout says so too.
+
+    Raises
+    ------
+    KafkaException
+        Of the request, for another reason or after that many seconds.
+    """
+    from confluent_kafka import KafkaException
+
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            return request()
+        except KafkaException as error:
+            name = error.args[0].name()
+            if time.monotonic() >= limit or (name not in later and not (name in _WAITED and answered())):
+                raise
+            time.sleep(_AGAIN_SECONDS)
+
+
 def coordinated(kafka: KafkaSettings, admin: Any, group: str, request: Callable[[], T]) -> T:
     """The answer of a request about a group, after its coordinator is there.
 
@@ -84,18 +116,14 @@ def coordinated(kafka: KafkaSettings, admin: Any, group: str, request: Callable[
     """
     from confluent_kafka import KafkaException
 
-    limit = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            return request()
-        except KafkaException as error:
-            name = error.args[0].name()
-            if name not in _LATER and not (name in _WAITED and answers(admin)):
-                raise
-            if time.monotonic() >= limit:
-                raise BrokerUnavailable(
-                    f"The brokers at {kafka.bootstrap_servers} answer, but none coordinates the group {group} yet: try "
-                    "again in a minute. If that does not help, they cannot create the topic __consumer_offsets: "
-                    "compare offsets.topic.replication.factor with the number of brokers"
-                ) from error
-            time.sleep(_AGAIN_SECONDS)
+    try:
+        return repeated(request, NO_COORDINATOR, COORDINATOR_SECONDS, lambda: answers(admin))
+    except KafkaException as error:
+        name = error.args[0].name()
+        if name not in NO_COORDINATOR and not (name in _WAITED and answers(admin)):
+            raise
+        raise BrokerUnavailable(
+            f"The brokers at {kafka.bootstrap_servers} answer, but none coordinates the group {group} yet: try again "
+            "in a minute. If that does not help, they cannot create the topic __consumer_offsets: compare "
+            "offsets.topic.replication.factor with the number of brokers"
+        ) from error

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
-from kinstream.streams.kafka.broker_errors import NOT_KNOWN, answers, broker_error, coordinated, unanswered
+from kinstream.streams.kafka.broker_errors import (
+    LEADER_SECONDS,
+    NO_LEADER,
+    NOT_KNOWN,
+    answers,
+    broker_error,
+    coordinated,
+    repeated,
+    unanswered,
+)
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, is_mock, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
@@ -24,10 +33,6 @@ log = logging.getLogger("kinstream.cluster")
 
 #: Seconds for one request to a broker; waiting for an absent broker repeats it.
 ANSWER_SECONDS: Final = 5.0
-#: Seconds that a partition may have no leader, and between two requests to one.
-LEADER_SECONDS: Final = 30.0
-_MOVING_SECONDS: Final = 0.2
-_LEADERLESS: Final = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"})
 #: Seconds between two diagnoses of why no broker answers.
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
@@ -306,24 +311,17 @@ class Cluster:
         return self._of_leader(asked, topic, partition)
 
     def _of_leader(self, request: Callable[[], T], topic: str, partition: int) -> T:
-        """The answer of the leader of a partition.
-
-        A partition has none while a busy broker makes a topic's files, after a broker's start, and while it moves.
-        """
+        """The answer of the leader of a partition, which may have none for a time."""
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + LEADER_SECONDS
-        while True:
-            try:
-                return request()
-            except KafkaException as error:
-                if error.args[0].name() not in _LEADERLESS or time.monotonic() >= deadline:
-                    if error.args[0].name() == "_UNKNOWN_PARTITION":
-                        # librdkafka's form of the error if it may not describe the topic.
-                        self._refuse_hidden([topic])
-                    where = f"{topic} partition {partition}"
-                    raise self._failed(error, where, resource=f"topic {topic}") from error
-            time.sleep(_MOVING_SECONDS)
+        try:
+            return repeated(request, NO_LEADER, LEADER_SECONDS, lambda: answers(self.admin))
+        except KafkaException as error:
+            if error.args[0].name() == "_UNKNOWN_PARTITION":
+                # librdkafka's form of the error if it may not describe the topic.
+                self._refuse_hidden([topic])
+            where = f"{topic} partition {partition}"
+            raise self._failed(error, where, resource=f"topic {topic}") from error
 
     def retention_seconds(self, topic: str) -> float | None:
         """How long a topic keeps a record; None if it keeps records for ever or is only compacted.
@@ -483,7 +481,7 @@ class Cluster:
                 return
             if time.monotonic() > limit:
                 raise BrokerUnavailable(f"the new partitions have no leaders: {led}")
-            time.sleep(_MOVING_SECONDS)
+            time.sleep(0.2)
 
     def _wait_for(self, names: list[str], seconds: float) -> None:
         limit = time.monotonic() + seconds

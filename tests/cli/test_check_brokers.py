@@ -149,7 +149,7 @@ def test_a_request_about_a_group_waits_for_its_coordinator(
     cluster = Cluster(kafka)
     try:
         assert coordinated(kafka, cluster.admin, "g", failing(code, code, code)) == "answer"
-        monkeypatch.setattr(broker_errors, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(broker_errors, "COORDINATOR_SECONDS", 0.05)
         with pytest.raises(BrokerUnavailable) as caught:
             coordinated(kafka, cluster.admin, "g", failing(*[code] * 1_000))
         assert str(caught.value).startswith(

@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kinstream.search.updates.feed import UpdatesFeed
 from kinstream.streams.errors import BrokerUnavailable
-from kinstream.streams.kafka import cluster as module
+from kinstream.streams.kafka import broker_errors
+from kinstream.streams.kafka import cluster as cluster_module
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 
@@ -67,7 +68,7 @@ REQUESTS: list[tuple[Callable[[Cluster], Any], Any]] = [
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(broker_errors, "time", made)
     return made
 
 
@@ -85,6 +86,24 @@ def test_a_partition_may_have_no_leader_for_a_while(
 ) -> None:
     assert request_(electing(clock, 25.0, code)) == answer
     assert 25 <= clock.now < 26
+
+
+@pytest.mark.parametrize(("request_", "answer"), REQUESTS)
+def test_a_timeout_means_it_if_the_brokers_answer_other_requests(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, request_: Callable[[Cluster], Any], answer: Any
+) -> None:
+    """The client library waits for a leader itself, and then says that the request timed out."""
+    monkeypatch.setattr(cluster_module, "answers", lambda _: True)
+    assert request_(electing(clock, 25.0, KafkaError._TIMED_OUT)) == answer
+
+
+@pytest.mark.parametrize(("request_", "_"), REQUESTS)
+def test_a_timeout_of_brokers_that_are_away_is_an_error_at_once(
+    clock: Clock, request_: Callable[[Cluster], Any], _: Any
+) -> None:
+    with pytest.raises(BrokerUnavailable, match="No broker answers"):
+        request_(electing(clock, 25.0, KafkaError._TIMED_OUT))
+    assert clock.now == 0
 
 
 @pytest.mark.parametrize(("request_", "_"), REQUESTS)
