@@ -5,7 +5,9 @@ stays open, so both are measured on the same machine at the same time. The servi
 64; what is asked directly is the mapped query, so both ask the store the same.
 
 A drafted list is compared with a plain query in the same way: two spaces of one service, asked in turns. A query by
-vector and text is compared with the same store asked twice: for the best by vector, and for the best by text.
+vector and text is compared with the same store asked twice, for the best by vector and for the best by text: through
+the service, and without HTTP in one process. Beside the time stands what the processor spent on it in the client and in
+the service, since a shared machine changes that less.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +31,15 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.figures import Figure, percentile
+from benchmarks.whole_lists import blocks
 from kinstream.cli.local.system import free_port
 from kinstream.learners.models.export import encode, export
 from kinstream.learners.registry import create
+from kinstream.search.backends.base import Query
+from kinstream.search.backends.ranked import RankedSpace
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.settings import load
 from tests.search.store_service import Gateway, section, served
 from tests.support.postgres import postgres
 
@@ -58,6 +66,7 @@ CANDIDATES: Final = 100
 WORDS: Final = 5_000
 #: A query by vector and text, over asking the store twice.
 MOST_RANKED_MS: Final = 3.0
+MOST_SPACE_MS: Final = 1.5
 _STARTS: Final = 60.0
 _VERSION: Final = ModelVersion("docs", "adapter", "adapter/1", 1, 0, 1, "t", 0, 1, "", "00" * 32, 1)
 
@@ -77,12 +86,12 @@ def model_file(folder: Path, d: int) -> Path:
     return path
 
 
-def started(folder: Path, url: str, model: Path, port: int) -> subprocess.Popen[bytes]:
+def started(folder: Path, url: str, model: Path, port: int, more: str = "") -> subprocess.Popen[bytes]:
     (folder / "url").write_text(url)
     settings = folder / "kinstream.toml"
     settings.write_text(
         f'[serve]\nhttp_port = {port}\n[serve.spaces.docs]\nmodel = "{model}"\nbackend = "pgvector"\n'
-        f'connection_file = "{folder / "url"}"\ncollection = "docs"\n'
+        f'connection_file = "{folder / "url"}"\ncollection = "docs"\n{more}'
     )
     command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings), "serve"]
     with (folder / "serve.log").open("wb") as log:
@@ -202,66 +211,130 @@ def texts(number: int, words: int, seed: int) -> list[str]:
     return [" ".join(f"w{word}x" for word in row) for row in found]
 
 
-def measure_ranked(d: int, number: int) -> tuple[list[float], list[float]]:
-    """Seconds of every query by vector and text of a service in this process, and of asking its store twice."""
-    through: list[float] = []
-    twice: list[float] = []
-    with postgres() as server:
+def ranking_file(folder: Path, d: int) -> Path:
+    """A ranking that has learned a little from lists with scores of a text, exported."""
+    learner: Any = create("ranking", start={"similarity": 0.5, "text": 0.5})
+    for block in blocks(300, d, ("text",)):
+        learner.learn(block)
+    path = folder / "ranking.npz"
+    path.write_bytes(encode(export(learner, _VERSION, {}), "npz"))
+    return path
+
+
+def fill_with_texts(store: psycopg.Connection[Any]) -> None:
+    """Give the table texts, and both indexes."""
+    store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
+    store.execute("alter table docs add column body text")
+    with store.cursor() as cursor:
+        rows = [(text, str(n)) for n, text in enumerate(texts(ITEMS, 60, 1))]
+        cursor.executemany("update docs set body = %s where id = %s", rows)
+    column = "tsvector generated always as (to_tsvector('english', body)) stored"
+    store.execute(f"alter table docs add column words {column}")
+    store.execute("create index on docs using gin (words)")
+    store.execute("vacuum full analyze docs")
+
+
+class Spent:
+    """Seconds of every answer, and of the processor in this process and in those that are named."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.busy: list[float] = []
+
+    @contextmanager
+    def timed(self, *others: int) -> Iterator[None]:
+        began, busy = time.perf_counter(), time.process_time() + _busy(others)
+        yield
+        self.wall.append(time.perf_counter() - began)
+        self.busy.append(time.process_time() + _busy(others) - busy)
+
+    def p50_ms(self) -> float:
+        return percentile(self.wall[WARM_UP:], 0.5) * 1e3
+
+    def busy_ms(self) -> float:
+        return sum(self.busy[WARM_UP:]) / len(self.busy[WARM_UP:]) * 1e3
+
+
+def _busy(processes: Iterable[int]) -> float:
+    """Seconds of the processor that the threads of processes have had."""
+    tasks = (task for one in processes for task in Path(f"/proc/{one}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def measure_ranked(d: int, number: int) -> tuple[Spent, Spent, Spent]:
+    """Queries by vector and text of a service, of its space in this process, and of asking the store twice.
+
+    All three use one client library, and the same learned ranking.
+    """
+    served, own, twice = Spent(), Spent(), Spent()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, postgres() as server:
+        folder, port = Path(name), free_port()
         server.fill("docs", [str(n) for n in range(ITEMS)], vectors(ITEMS, d, 1))
         with psycopg.connect(server.url, autocommit=True) as store:
-            store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
-            store.execute("alter table docs add column body text")
-            with store.cursor() as cursor:
-                rows = [(text, str(n)) for n, text in enumerate(texts(ITEMS, 60, 1))]
-                cursor.executemany("update docs set body = %s where id = %s", rows)
-            column = "tsvector generated always as (to_tsvector('english', body)) stored"
-            store.execute(f"alter table docs add column words {column}")
-            store.execute("create index on docs using gin (words)")
-            store.execute("vacuum full analyze docs")
-            place = {
-                "backend": "pgvector",
-                "connection": f"{server.url}&options=-c%20hnsw.ef_search%3D{CANDIDATES}",
-            }
-            own = section(**place, collection="docs", distance="cosine", text="words", candidates=CANDIDATES)
+            fill_with_texts(store)
             store.execute(f"set hnsw.ef_search = {CANDIDATES}")
-            gateway = Gateway({"ranked": own})
-            gateway.service.start()
+            model = ranking_file(folder, d)
+            url = f"{server.url}&options=-c%20hnsw.ef_search%3D{CANDIDATES}"
+            process = started(folder, url, model, port, f'text = "words"\ncandidates = {CANDIDATES}\n')
+            settings = load(folder / "kinstream.toml")
+            space = RankedSpace(settings, "docs", settings.serve.spaces["docs"], None)
+            adapter = QueryModel.from_file(model)
+            # As the command does.
             limits = threadpool_limits(limits=1)
             try:
-                gateway.wait(lambda: gateway.service.ready, "ready")
-                with served(gateway) as url:
-                    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-                    many = WARM_UP + number
-                    for query, text in zip(vectors(many, d, 2), texts(many, 4, 2), strict=True):
-                        body = json.dumps({"vectors": query.tolist(), "texts": text, "k": NEIGHBOURS})
-                        began = time.perf_counter()
+                space.start()
+                wait(port)
+                client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                many = WARM_UP + number
+                for query, text in zip(vectors(many, d, 2), texts(many, 4, 2), strict=True):
+                    body = json.dumps({"vectors": query.tolist(), "texts": text, "k": NEIGHBOURS})
+                    with served.timed(process.pid):
                         client.request("POST", "/search", body, {"Content-Type": "application/json"})
-                        found = json.loads(client.getresponse().read())
-                        through.append(time.perf_counter() - began)
-                        began = time.perf_counter()
-                        asked = str(query.tolist())
-                        near = store.execute(_STATEMENT, (asked, asked, CANDIDATES), prepare=True).fetchall()
+                        found = client.getresponse().read()
+                    with own.timed():
+                        asked = Query([b""], NEIGHBOURS, rows=query[None], texts=[text])
+                        answer = space.answer(asked, lambda _: None).body
+                    mapped = adapter.map(query)
+                    with twice.timed():
+                        vector = str(mapped.tolist())
+                        near = store.execute(
+                            _STATEMENT, (vector, vector, CANDIDATES), prepare=True
+                        ).fetchall()
                         best = store.execute(_BEST_BY_TEXT, (text, CANDIDATES), prepare=True).fetchall()
-                        twice.append(time.perf_counter() - began)
-                        ids = {one["id"] for one in found["results"][0]["neighbours"]}
-                        if not ids <= {row[0] for row in (*near, *best)}:
-                            raise RuntimeError("the service ranks what asking twice has not found")
-                    client.close()
+                    ids = [one["id"] for one in json.loads(found)["results"][0]["neighbours"]]
+                    if ids != [one["id"] for one in answer["results"][0]["neighbours"]]:
+                        raise RuntimeError("the service and its space rank differently")
+                    if not set(ids) <= {row[0] for row in (*near, *best)}:
+                        raise RuntimeError("the service ranks what asking twice has not found")
+                client.close()
             finally:
-                gateway.service.stop()
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                space.stop(5.0)
                 limits.restore_original_limits()
-    return through[WARM_UP:], twice[WARM_UP:]
+    return served, own, twice
 
 
 def ranked_figures(quick: bool) -> list[Figure]:
-    """What ranking by vector and text adds to asking the store twice."""
-    through, twice = measure_ranked(384, QUICK if quick else QUERIES)
-    p50 = percentile(through, 0.5) * 1e3, percentile(twice, 0.5) * 1e3
-    facts = {"service_p50_ms": p50[0], "twice_p50_ms": p50[1], "ratio": p50[0] / p50[1], "items": ITEMS}
-    name = (
-        f"{ITEMS:,} items in pgvector, d=384: a query by vector and text over asking the store twice, at p50"
-    )
-    return [Figure(NAME, name, p50[0] - p50[1], "ms", at_most=MOST_RANKED_MS, facts=facts)]
+    """What ranking by vector and text adds to asking the store twice: by the service, and by its space alone."""
+    served, own, twice = measure_ranked(384, QUICK if quick else QUERIES)
+    found = []
+    for kind, spent, most in (
+        ("a query by vector and text", served, MOST_RANKED_MS),
+        ("the same without HTTP, in the client's process", own, MOST_SPACE_MS),
+    ):
+        facts = {
+            "p50_ms": spent.p50_ms(),
+            "twice_p50_ms": twice.p50_ms(),
+            "ratio": spent.p50_ms() / twice.p50_ms(),
+            "processor_ms": spent.busy_ms(),
+            "twice_processor_ms": twice.busy_ms(),
+            "items": ITEMS,
+            "load": os.getloadavg()[0],
+        }
+        name = f"{ITEMS:,} items in pgvector, d=384: {kind} over asking the store twice, at p50"
+        found.append(Figure(NAME, name, spent.p50_ms() - twice.p50_ms(), "ms", at_most=most, facts=facts))
+    return found
 
 
 def draft_figures(quick: bool) -> list[Figure]:

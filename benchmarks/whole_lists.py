@@ -7,6 +7,7 @@ blocks, in turns. Times are the thread's.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from kinstream.streams.records.values import ConstraintBlock
 FEATURES: Final = 384
 ITEMS: Final = 1_500
 SCORES: Final = 6
+NAMES: Final = [f"score {k}" for k in range(SCORES)]
 CANDIDATES: Final = 200
 LEAST_SHARE: Final = 80.0
 MOST_MS: Final = 0.3
@@ -56,14 +58,14 @@ def figures(quick: bool = False) -> list[Figure]:
         ]
 
 
-def blocks(lists: int) -> list[ConstraintBlock]:
+def blocks(lists: int, d: int = FEATURES, names: Sequence[str] = NAMES) -> list[ConstraintBlock]:
     """What the builder makes of lists with scores."""
     draw = np.random.default_rng(1)
-    items = draw.normal(size=(ITEMS, FEATURES)).astype(np.float32)
+    items = draw.normal(size=(ITEMS, d)).astype(np.float32)
     queries = (items + draw.normal(size=items.shape)).astype(np.float32)
     parts = split(queries, items, 0, ITEMS - 100, 100)
     people = Searchers()
-    scores = {f"score {k}": draw.normal(size=(len(parts.learned), people.shown)) for k in range(SCORES)}
+    scores = {name: draw.normal(size=(len(parts.learned), people.shown)) for name in names}
     return [*parts.clicks(parts.searches(people, lists, 0), scores=scores)]
 
 

@@ -89,8 +89,13 @@ class RankedSpace(StoreSpace):
 
     def _ordered(self, blend: Blend, found: Candidates, query: Query) -> list[Neighbour]:
         """The best k, by value and then by id."""
-        values = blend(found.signals).tolist()
-        order = sorted(range(len(values)), key=lambda at: (-values[at], found.ids[at]))[: query.k]
+        blended = blend(found.signals)
+        places = np.arange(len(blended))
+        if query.k < len(places):
+            least = np.partition(blended, -query.k)[-query.k]
+            places = np.flatnonzero(blended >= least)
+        values = blended.tolist()
+        order = sorted(places.tolist(), key=lambda at: (-values[at], found.ids[at]))[: query.k]
         similarity = found.signals.get(ADAPTED, found.signals.get(SIMILARITY))
         neighbours: list[Neighbour] = [
             {

@@ -166,7 +166,7 @@ class RankingStore(Store, Protocol):
 
 
 def signals_of(
-    place: Place, asked: Asked, rows: Sequence[Sequence[float | None]]
+    place: Place, asked: Asked, rows: Sequence[Sequence[float | None]], powers: tuple[int, ...] = (0, 0)
 ) -> dict[str, NDArray[np.float64]]:
     """Signals of m candidates by name, (m,) float64. Those are left out that the query does not ask for.
 
@@ -174,10 +174,14 @@ def signals_of(
     ----------
     rows : of each candidate the similarity, the adapted similarity, how its text matches if the place has a text, and
         the place's `signals`; None, or what is not finite, is missing.
+    powers : of 2, by which the two similarities are to be multiplied.
     """
     names = [SIMILARITY, ADAPTED, *([TEXT] if place.text else []), *place.signals]
-    table = np.array([[np.nan if x is None else x for x in row] for row in rows], np.float64)
-    table = table.reshape(len(rows), len(names)).T
+    # None becomes NaN.
+    table = np.array(rows, np.float64).reshape(len(rows), len(names)).T.copy()
+    if any(powers):
+        with np.errstate(over="ignore"):
+            table[:2] = np.ldexp(table[:2], np.array(powers)[:, None])
     table[~np.isfinite(table)] = np.nan
     unasked = {
         name

@@ -36,7 +36,7 @@ from kinstream.search.stores.base import (
     scaled_by_powers,
 )
 from kinstream.search.stores.filters import Condition, conditions
-from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column, Row
+from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column
 from kinstream.search.stores.postgres import local, sessionless
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
@@ -64,8 +64,9 @@ _UNFIT: Final = (
     errors.UntranslatableCharacter,
 )
 _COLUMN: Final = (
-    "select n.nspname, t.typname, a.atttypmod from pg_attribute a join pg_type t on t.oid = a.atttypid"
-    " join pg_namespace n on n.oid = t.typnamespace"
+    "select n.nspname, t.typname, a.atttypmod, c.relkind in ('r', 'p', 'm') and has_table_privilege(c.oid, 'select')"
+    " from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace"
+    " join pg_class c on c.oid = a.attrelid"
     " where a.attrelid = {}::regclass and a.attname = {} and not a.attisdropped"
 )
 
@@ -222,12 +223,12 @@ class PgVector:
             raise StoreAway(_line(error)) from None
         if not rows:
             raise StoreAway(f"{self._place.collection} has no column {self._name}")
-        schema, kind, dimension = rows[0]
+        schema, kind, dimension, placed = rows[0]
         if kind not in _TYPES:
             raise StoreAway(
                 f"{self._place.collection}.{self._name} is of the type {kind}, not {' or '.join(_TYPES)}"
             )
-        self._column = Column(schema, kind, dimension if dimension > 0 else None)
+        self._column = Column(schema, kind, dimension if dimension > 0 else None, placed)
         return self._column
 
     def _hits(self, column: Column, queries: Vectors, k: int, wanted: list[Condition]) -> StoreHits:
@@ -292,25 +293,15 @@ class PgVector:
         shape = tuple((one.column, one.operator) for one in wanted)
         values += [*(one.value for one in wanted), n] * (2 if self._place.text else 1)
         answer = self._run(self._idle, self._ranking(column, len(asked), shape), values)
-        rows = []
-        for at, _, *found in answer:
-            if found[0] is None:  # it has no candidate
-                continue
-            by_text, name, *near = found[:4]
-            if self._place.distance != COSINE:
-                near = [
-                    None if x is None else math.ldexp(x, power)
-                    for x, power in zip(near, exponents[2 * at : 2 * at + 2], strict=True)
-                ]
-            rows.append(Row(at, by_text, name, near[0], near[1], found[4:]))
+        found = ranking.candidates(self._place, asked, exponents, answer)
         if (
             column.dimension is None
             and dimension is not None
-            and not rows
+            and not any(one.ids for one in found)
             and self._run(self._idle, self._strange(column), [dimension])
         ):
             raise BadVectors(f"{dimension} numbers; no vector of {self._place.collection} has as many")
-        return StoreCandidates(ranking.candidates(self._place, asked, rows), answer[0][1])
+        return StoreCandidates(found, answer[0][1])
 
     def _composed_ranking(self, column: Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
         """The statement for the candidates of so many queries; `shape` as of `_composed`."""

@@ -2,7 +2,7 @@
 
 The text is a column of the type tsvector, best with a GIN index on it. A row matches if it has any word of the query,
 and ranks by `ts_rank` over the logarithm of its length. Words are operands as the server has split them, so no sign of
-a text is an operator.
+a text is an operator. Of a table, places of rows are sorted, and not the rows: only candidates are read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,19 @@ _RANK: Final = "coalesce(ts_rank({text}, w.any_word, 1), 0)"
 
 
 class Column(NamedTuple):
-    """What the column of vectors is now: its type, the schema of the extension, and its dimension if it has one."""
+    """What the column of vectors is now.
+
+    Parameters
+    ----------
+    schema : of the extension.
+    dimension : None for vectors of any.
+    placed : whether rows have a place (ctid) that can be asked for: those of a view have none.
+    """
 
     schema: str
     type: str
     dimension: int | None
-
-
-class Row(NamedTuple):
-    """A row of the answer: of which query, whether it was found by its text, and its numbers and columns."""
-
-    query: int
-    by_text: bool
-    id: str
-    similarity: float | None
-    adapted: float | None
-    more: Sequence[Any]
+    placed: bool
 
 
 def statement(
@@ -70,15 +67,16 @@ def statement(
     shown = [*place.signals, *place.columns]
     own = [name, vector, *([sql.Identifier(place.text)] if place.text else []), *map(sql.Identifier, shown)]
     given = [f"k{at}" for at in range(len(own))]
-    held = sql.SQL(", ").join(own)
+    listed = sql.SQL(", ").join(map(sql.SQL, given))
+    held = sql.SQL("tableoid, ctid") if column.placed else sql.SQL(", ").join(own)
 
-    def similar(one: sql.Composable, other: str) -> sql.Composed:
-        found = sql.SQL("{}({} operator({}.{}) {})").format(
-            sql.SQL(sign), one, schema, sql.SQL(operator), sql.SQL(other)
+    def similar(other: str) -> sql.Composed:
+        found = sql.SQL("{}(near.k1 operator({}.{}) {})").format(
+            sql.SQL(sign), schema, sql.SQL(operator), sql.SQL(other)
         )
         if column.dimension is not None:
             return found
-        same = sql.SQL("{0}.vector_dims({1}) = {0}.vector_dims({2})").format(schema, one, sql.SQL(other))
+        same = sql.SQL("{0}.vector_dims(near.k1) = {0}.vector_dims({1})").format(schema, sql.SQL(other))
         return sql.SQL("case when {} then {} end").format(same, found)
 
     near_rules: list[sql.Composable] = [sql.SQL("{} is not null").format(one) for one in (name, vector)]
@@ -86,7 +84,8 @@ def statement(
     if column.dimension is None:
         near_rules.append(sql.SQL("{0}.vector_dims({1}) = {0}.vector_dims(q.mapped)").format(schema, vector))
     near = sql.SQL(
-        "(select false, {held} from {table} where {rules} order by {vector} operator({schema}.{far}) q.mapped limit %s)"
+        "(select false, {held} from {table} t where {rules}"
+        " order by {vector} operator({schema}.{far}) q.mapped limit %s)"
     ).format(
         held=held,
         table=table,
@@ -97,14 +96,14 @@ def statement(
     )
     matching: sql.Composable = sql.SQL("")
     words: sql.Composable = sql.SQL("")
-    rank: sql.Composable = sql.SQL("null")
+    ranks: list[sql.Composable] = []
     if place.text:
         text = sql.Identifier(place.text)
         words = sql.SQL(_WORDS).format(language=sql.Literal(language))
-        rank = sql.SQL(_RANK).format(text=sql.SQL("near.k2"))
+        ranks = [sql.SQL(_RANK).format(text=sql.SQL("near.k2"))]
         text_rules = [sql.SQL("{} is not null").format(name), sql.SQL("{} @@ w.any_word").format(text)]
         matching = sql.SQL(
-            " union all (select true, {held} from {table} where {rules}"
+            " union all (select true, {held} from {table} t where {rules}"
             ' order by {rank} desc, {name}::text collate "C" limit %s)'
         ).format(
             held=held,
@@ -113,15 +112,20 @@ def statement(
             rank=sql.SQL(_RANK).format(text=text),
             name=name,
         )
+    found = sql.SQL("({near}{matching})").format(near=near, matching=matching)
+    if column.placed:
+        found = sql.SQL(
+            "(select f.by_text, {own} from {found} f(by_text, part, at)"
+            " join {table} t on t.ctid = f.at and t.tableoid = f.part)"
+        ).format(own=sql.SQL(", ").join(sql.SQL("t.{}").format(one) for one in own), found=found, table=table)
     at = len(own) - len(shown)
     numbers = [sql.SQL("near.{}::float8").format(sql.SQL(one)) for one in given[at : at + len(place.signals)]]
     columns = [sql.SQL("near.{}").format(sql.SQL(one)) for one in given[at + len(place.signals) :]]
-    vector_now = sql.SQL("near.k1")
     return (
         sql.SQL(
-            "select q.n, pg_current_snapshot()::text, c.* from (values {queries}) q(n, plain, mapped, words) {words}"
-            " left join lateral (select near.by_text, near.k0::text, {values} from ({near}{matching}) near(by_text,"
-            " {given})) c on true order by 1"
+            "select q.n, (select pg_current_snapshot()::text), c.* from (values {queries}) q(n, plain, mapped, words)"
+            " {words} left join lateral (select near.by_text, near.k0::text, {values} from"
+            " (select by_text, {once} from {found} found(by_text, {given}) offset 0) near) c on true"
         )
         .format(
             queries=sql.SQL(", ").join(
@@ -129,32 +133,42 @@ def statement(
                 for row in range(number)
             ),
             words=words,
-            values=sql.SQL(", ").join(
-                [similar(vector_now, "q.plain"), similar(vector_now, "q.mapped"), rank, *numbers, *columns]
-            ),
-            near=near,
-            matching=matching,
-            given=sql.SQL(", ").join(map(sql.SQL, given)),
+            values=sql.SQL(", ").join([similar("q.plain"), similar("q.mapped"), *ranks, *numbers, *columns]),
+            # A vector is often stored outside of its row: as an element of an array it is fetched once.
+            once=sql.SQL(", ").join(sql.SQL("(array[k1])[1] k1" if one == "k1" else one) for one in given),
+            found=found,
+            given=listed,
         )
         .as_string(None)
     )
 
 
-def candidates(place: Place, asked: Sequence[Asked], rows: Iterable[Row]) -> list[Candidates]:
-    """The candidates of each query, each item once; of equal ids the first row stands for all.
+def candidates(
+    place: Place, asked: Sequence[Asked], exponents: Sequence[int], rows: Iterable[Sequence[Any]]
+) -> list[Candidates]:
+    """The candidates of each query, each item once; of rows with one id the nearest stands for all.
 
     An item without a similarity, such as a vector of zeros, is one only if its text was found.
+
+    Parameters
+    ----------
+    exponents : of two for each query: its vector and its mapped one were divided by these powers of 2.
+    rows : the answer to `statement`, in any order.
     """
-    found: list[dict[str, Row]] = [{} for _ in asked]
+    found: list[dict[str, Sequence[Any]]] = [{} for _ in asked]
     for row in rows:
-        no_number = row.similarity is None or row.similarity != row.similarity
-        if row.by_text or not no_number:
-            found[row.query].setdefault(row.id, row)
-    skip = 0 if place.text else 1
-    many = len(place.signals) + 1
+        query, _, by_text, name, _, near, *_ = row
+        known = near is not None and near == near
+        # A query without candidates has a row without any.
+        if known or by_text:
+            other = found[query].setdefault(name, row)
+            if other is not row and known and not (other[5] is not None and other[5] >= near):
+                found[query][name] = row
+    behind = 6 + bool(place.text) + len(place.signals)
     answers = []
-    for one, items in zip(asked, found, strict=True):
-        numbers = [[row.similarity, row.adapted, *row.more[skip:many]] for row in items.values()]
-        fields = [dict(zip(place.columns, row.more[many:], strict=True)) for row in items.values()]
-        answers.append(Candidates(list(items), fields, signals_of(place, one, numbers)))
+    for at, (one, items) in enumerate(zip(asked, found, strict=True)):
+        powers = (0, 0) if place.distance == COSINE else tuple(exponents[2 * at : 2 * at + 2])
+        signals = signals_of(place, one, [row[4:behind] for row in items.values()], powers)
+        fields = [dict(zip(place.columns, row[behind:], strict=True)) for row in items.values()]
+        answers.append(Candidates(list(items), fields, signals))
     return answers

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from kinstream.search.stores import kinds
-from kinstream.search.stores.base import BadFilter, BadVectors, Hit, Place, Store, StoreAway
+from kinstream.search.stores.base import Asked, BadFilter, BadVectors, Hit, Place, Store, StoreAway
 from tests.search.store_service import running, section, served
 from tests.support.postgres import Postgres, postgres
 
@@ -43,8 +43,10 @@ class Table:
             for one in statements:
                 connection.execute(one)
 
-    def store(self, distance: str = "cosine") -> Store:
-        made = kinds.create("pgvector", Place(self.url, "docs", distance, ("lang",), seconds=30.0))
+    def store(self, distance: str = "cosine", url: str = "", **more: Any) -> Store:
+        made = kinds.create(
+            "pgvector", Place(url or self.url, "docs", distance, ("lang",), seconds=30.0, **more)
+        )
         self._stores.append(made)
         return made
 
@@ -291,3 +293,74 @@ def test_the_gateway_answers_on_while_the_column_changes_and_rows_have_no_values
         gateway.wait(lambda: client.post("/search", json=short).status_code == 200, "the new length is known")
         told = client.post("/search", json=body)
         assert (told.status_code, told.json()["place"]) == (422, "vectors[0]")
+
+
+#: What may stand in the place of a table with the same rows; the last one is read by another user.
+FORMS: dict[str, list[str]] = {
+    "as it is": [],
+    "a view": ["alter table docs rename to old", "create view docs as select * from old"],
+    "a materialized view": [
+        "alter table docs rename to old",
+        "create materialized view docs as select * from old",
+    ],
+    # The rows of both partitions have the same places.
+    "partitions": [
+        "alter table docs rename to old",
+        "create table docs (like old) partition by list (lang)",
+        "create table english partition of docs for values in ('en')",
+        "create table others partition of docs default",
+        "insert into docs select * from old",
+    ],
+    "some columns": [
+        "drop role if exists reader",
+        "create role reader login",
+        "grant select (id, embedding, lang, size, words) on docs to reader",
+    ],
+}
+
+
+@pytest.mark.parametrize("distance", ["cosine", "inner-product"])
+@pytest.mark.parametrize("form", FORMS)
+def test_candidates_are_the_same_in_every_form_of_a_table(table: Table, form: str, distance: str) -> None:
+    table.run(
+        "alter table docs add words tsvector",
+        "update docs set words = to_tsvector('english', case when size > 1 then 'red shoes' else 'hat' end)",
+    )
+    asked = [Asked(X[1], 2.0**40 * X[0], "shoe"), Asked(None, None, "boat"), Asked(X[0], None, "hats")]
+    place: dict[str, Any] = {"text": "words", "signals": ("size",)}
+    url = table.url.replace("postgres:@", "reader@") if form == "some columns" else ""
+    before: Any = table.store(distance, **place)
+    expected = before.candidates(asked, 2, None).found
+    table.run(*FORMS[form])
+    store: Any = table.store(distance, url, **place)
+    found = store.candidates(asked, 2, None).found
+    for one in (found, before.candidates(asked, 2, None).found):
+        assert [sorted(query.ids) for query in one] == [["a", "b", "c", "d"], [], ["a", "b"]]
+        for query, other in zip(one, expected, strict=True):
+            order, same = (np.argsort(both.ids) for both in (query, other))
+            assert [query.fields[row] for row in order] == [other.fields[row] for row in same]
+            assert query.signals.keys() == other.signals.keys()
+            for name, values in query.signals.items():
+                assert values[order].tolist() == other.signals[name][same].tolist()
+    shown = {name: values[np.argsort(found[0].ids)].tolist() for name, values in found[0].signals.items()}
+    products = X.astype(np.float64) @ np.stack([X[1], 2.0**40 * X[0]]).astype(np.float64).T
+    if distance == "cosine":
+        lengths = np.linalg.norm(X, axis=1)
+        products /= lengths[:, None] * (lengths[[1, 0]] * [1.0, 2.0**40])
+    assert shown["similarity"] == pytest.approx(products[:, 0], rel=1e-6)
+    assert shown["adapted"] == pytest.approx(products[:, 1], rel=1e-6)
+    assert shown["size"] == [0.0, 1.0, 2.0, 3.0]
+    assert [bool(rank) for rank in shown["text"]] == [False, False, True, True]
+    table.run("drop table if exists old cascade")
+
+
+def test_of_rows_with_one_id_the_nearest_stands_for_all(table: Table) -> None:
+    table.run(
+        "alter table docs drop constraint docs_pkey, add words tsvector",
+        "update docs set words = to_tsvector('english', 'hat'), id = case when size < 3 then 'a' else id end",
+    )
+    store: Any = table.store(text="words", signals=("size",))
+    for row, size in ((0, 0.0), (1, 1.0), (2, 2.0)):
+        (found,) = store.candidates([Asked(X[row], None, "hat")], 10, None).found
+        assert sorted(found.ids) == ["a", "d"]
+        assert found.signals["size"][found.ids.index("a")] == size
