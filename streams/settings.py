@@ -40,7 +40,7 @@ from kinstream.streams.configuration.randomise import check_shares
 from kinstream.streams.configuration.section import KeyFault, Name, Section, start_of, with_secrets
 from kinstream.streams.configuration.service import ServeSettings as ServeSettings
 from kinstream.streams.configuration.service import ServeSpaceSettings as ServeSpaceSettings
-from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.sources import FEEDBACK, SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
 from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
 from kinstream.streams.configuration.vectors import unknown_names
@@ -251,10 +251,11 @@ class Settings(BaseSettings):
     def _gates_have_a_key(self) -> Settings:
         key = self.gate_key.get_secret_value()
         try:
-            check_key(key, bool(self.gate or self.randomise))
+            check_key(key, bool(self.gate or self.randomise or self.recorded))
         except ValueError as error:
             source = "gate_key_file" if self.gate_key_file else "gate_key"
-            raise KeyFault(source if key else "gate" if self.gate else "randomise", str(error)) from None
+            sections = {"gate": self.gate, "randomise": self.randomise, "serve": self.recorded}
+            raise KeyFault(source if key else next(n for n, s in sections.items() if s), str(error)) from None
         retiring = self.gate_key_retiring.get_secret_value()
         try:
             check_retiring(retiring, key)
@@ -263,7 +264,26 @@ class Settings(BaseSettings):
             raise KeyFault(source, str(error)) from None
         remember(key, retiring)
         check_shares(self.randomise, self.gate)
+        if self.recorded and self.feedback is None:
+            raise KeyFault(
+                "serve",
+                f"record of the space {self.recorded[0]!r}: nothing joins what is shown with feedback: add a source "
+                f'with preset = "{FEEDBACK}" and topic = "{self.topic("feedback")}"',
+            )
         return self
+
+    @property
+    def recorded(self) -> list[str]:
+        """The served spaces whose lists are recorded."""
+        return [name for name, space in self.serve.spaces.items() if space.record]
+
+    @property
+    def feedback(self) -> SourceSettings | None:
+        """The source that joins what the service has shown with feedback."""
+        topic = self.topic("feedback")
+        return next(
+            (one for one in self.sources.values() if one.preset == FEEDBACK and one.topic == topic), None
+        )
 
     @model_validator(mode="after")
     def _learners_follow_builders(self) -> Settings:

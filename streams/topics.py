@@ -62,11 +62,14 @@ UPDATES: Final = Topic("updates", "the change of a space's map by a constraint b
 VECTORS: Final = Topic(
     "vectors", "versions of catalogues, re-embedded by an item map, and tombstones", "space", 30 * DAY_MS
 )
+FEEDBACK: Final = Topic(
+    "feedback", "lists that the service has shown, and what was done with them", "space", 7 * DAY_MS
+)
 DEAD_LETTERS: Final = Topic(
     "dead-letters", "records that could not be used, in their original bytes", "original", 30 * DAY_MS
 )
 
-CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, VECTORS, DEAD_LETTERS)
+CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, VECTORS, FEEDBACK, DEAD_LETTERS)
 
 #: Recommended; with fewer brokers `kinstream topics create` uses those available and warns.
 REPLICATION: Final = 3

@@ -343,7 +343,8 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
-        if self.action_weights:
+        weighted = self._weighted or lists.block.weight is not None
+        if self.action_weights or lists.block.weight is not None:
             weights = weights * self._worth(lists, reading, stated)
         found = ClickStatements(
             triplets,
@@ -369,7 +370,7 @@ class Clicks:
             self._catalogue,
             shown,
             rules=self._preference_rules,
-            weighted=self._weighted,
+            weighted=weighted,
             max_bytes=self.max_bytes,
             begun=partly(lists, arriving),
             time_ms=time_ms,
@@ -378,7 +379,7 @@ class Clicks:
 
     @property
     def _weighted(self) -> bool:
-        """Whether weights may differ from 1."""
+        """Whether weights may differ from 1 where actions have none of their own."""
         return self._votes.weighted or bool(self.action_weights)
 
     def _worth(self, lists: Lists, reading: Reading, stated: Preferences) -> NDArray[np.float32]:

@@ -14,10 +14,9 @@ from kinstream.processors.clicks.lists import Fault, Lists
 from kinstream.processors.clicks.rules import TOO_SHORT, Reading
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.scores import MOST_NAMES
-from kinstream.streams.records.values import CLICK, ClickBlock
+from kinstream.streams.records.values import CLICK, HEAVIEST, ClickBlock
 
-#: What one action can weigh at most, and how many kinds have weights.
-HEAVIEST: Final = 100.0
+#: How many kinds of actions have weights.
 MOST_KINDS: Final = 32
 
 _NAMES: Final = "score_names"
@@ -73,11 +72,17 @@ def checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def action_weights(block: ClickBlock, reading: Reading, weights: Mapping[str, float]) -> NDArray[np.float32]:
-    """(m,) the largest weight of the actions on each impression that count; 1 without any."""
+    """(m,) the largest weight of the actions on each impression that count; 1 without any.
+
+    Parameters
+    ----------
+    weights : by kind; an action with a weight of its own weighs as much more.
+    """
     kinds = [*block.kinds, CLICK]
     by_kind = np.array([weights.get(kind, 1.0) for kind in kinds], np.float32)
     action = np.full(len(block.clicked), -1) if block.action is None else block.action
     counts = reading.click_fate != TOO_SHORT
     found = np.zeros(len(block.item), np.float32)
-    np.maximum.at(found, block.clicked[counts], by_kind[action[counts]])
+    worth = by_kind[action] if block.weight is None else by_kind[action] * block.weight
+    np.maximum.at(found, block.clicked[counts], worth[counts])
     return np.where(found > 0.0, found, np.float32(1.0))

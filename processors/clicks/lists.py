@@ -237,7 +237,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
     positions = click.positions
     if min(positions) < 0 or max(positions) > _MAX_POSITION:
         fault, positions = Fault.BAD_POSITION, tuple(range(len(item)))
-    clicked, times, dwells, action = [], [], [], []
+    clicked, times, dwells, action, weight = [], [], [], [], []
     kinds: dict[str, int] = {}
     for one in click.clicks:
         number = numbers.get(one.item)
@@ -247,6 +247,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         clicked.append(impression[number])
         times.append(_bounded(one.time_ms))
         action.append(-1 if one.action is None else kinds.setdefault(one.action, len(kinds)))
+        weight.append(1.0 if one.weight is None else one.weight)
         dwells.append(-1 if one.dwell_ms is None else _bounded(one.dwell_ms if one.dwell_ms >= 0 else -2))
     query = -1 if click.query_item is None else numbers.setdefault(click.query_item, len(numbers))
     named = (click.session, click.user, click.address)
@@ -273,6 +274,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         scores=click.scores,
         kinds=tuple(kinds),
         action=_column(action) if kinds else None,
+        weight=np.array(weight, np.float32) if any(one.weight is not None for one in click.clicks) else None,
     )
     return block, fault
 

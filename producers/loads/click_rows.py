@@ -41,8 +41,18 @@ def click_bytes(click: Click) -> int:
     vector = sum(4 * int(t.vectors.shape[1]) for t in click.query_vector)
     kinds = [one.action for one in click.clicks if one.action is not None]
     names += kinds
-    more = KIND_BYTES * len(kinds) + score_bytes(click)
+    more = KIND_BYTES * len(kinds) + score_bytes(click) + weight_bytes(click)
     return fixed + vector + more + len("".join(names).encode()) + STRING_BYTES * len(names)
+
+
+def weighted(click: Click) -> bool:
+    """Whether an action of a list has a weight."""
+    return any(one.weight is not None for one in click.clicks)
+
+
+def weight_bytes(click: Click) -> int:
+    """Bytes that the weights of a list take in a block whose lists have some."""
+    return 4 * len(click.clicks) if weighted(click) else 0
 
 
 def score_bytes(click: Click) -> int:
@@ -113,6 +123,9 @@ def click_block(
         scores=_scores(lists, starts),
         kinds=tuple(kinds),
         action=action if kinds else None,
+        weight=np.array([1.0 if c.weight is None else c.weight for c in clicks], np.float32)
+        if any(map(weighted, lists))
+        else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kinstream.producers.sources.feedback import shown
 from kinstream.producers.sources.lists import ClickLists
 from kinstream.producers.sources.rows import Items, Maker, Relations, Samples
 from kinstream.producers.sources.schemas.registry import Registry, SchemaFiles
@@ -11,7 +12,7 @@ from kinstream.producers.sources.ubi import ubi
 from kinstream.producers.sources.values.fields import Fields
 from kinstream.producers.sources.values.formats import Avro, Format, Json
 from kinstream.producers.sources.values.reader import Reader
-from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.sources import FEEDBACK, SourceSettings
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
@@ -109,6 +110,8 @@ def mapper(settings: SourceSettings, format_: Format | None = None, *, sending: 
     ------
     SettingsError : the settings do not fit together. The message begins with the name of the setting.
     """
+    if settings.preset == FEEDBACK:
+        return shown(settings)
     format_ = format_ or format_of(settings)
     if settings.preset == "ubi":
         return ubi(settings, format_)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
-from kinstream.producers.loads.click_rows import KIND_BYTES, click_block, score_bytes
+from kinstream.producers.loads.click_rows import KIND_BYTES, click_block, score_bytes, weight_bytes, weighted
 from kinstream.producers.loads.relation_rows import relation_block, relation_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.load_rows import number_of, rows_of
@@ -179,7 +179,7 @@ def list_bytes(click: Click) -> int:
         if name is not None:
             names += len(name)
     # As `click_bytes`, with the most bytes that a character takes.
-    rows = 8 * len(click.items) + 20 * len(click.clicks) + score_bytes(click)
+    rows = 8 * len(click.items) + 20 * len(click.clicks) + score_bytes(click) + weight_bytes(click)
     for one in click.clicks:
         if one.action is not None:
             rows += KIND_BYTES + 4 * len(one.action) + _STRING
@@ -197,11 +197,13 @@ def _text(names: Iterable[str]) -> int:
 def _shape(event: Loaded) -> tuple[Any, ...]:
     match event:
         case Click():
+            # A block has a weight for each click, also of lists without any.
+            weights = (Click, "weight") if weighted(event) else _NO_QUERY
             if event.scores is None and not event.query_vector:
-                return _NO_QUERY
+                return weights
             # A block has a number for each name and item, also of lists without that score.
             names = () if event.scores is None else event.scores.names
-            return (Click, names, *_sizes(event.query_vector))
+            return (*weights, names, *_sizes(event.query_vector))
         case SampleBlock():
             kind = isinstance(event.labels, np.ndarray)
             return (SampleBlock, kind, event.ids is None, *_sizes(event.tables))

@@ -33,7 +33,6 @@ from kinstream.streams.records.values import CLICK, Loaded
 
 ACTIONS: Final = (CLICK, "click_through")
 IMPRESSION: Final = "impression"
-WINDOW_MINUTES: Final = 30
 
 
 class Fate(StrEnum):
@@ -276,5 +275,4 @@ def ubi(settings: SourceSettings, format_: Format) -> Ubi:
     """
     forms = Forms(settings.fields, settings.space)
     reader = Reader(format_, settings.when, needs_value=True)
-    window = settings.window_minutes or WINDOW_MINUTES
-    return Ubi(reader, forms, settings.actions or ACTIONS, window * 60_000)
+    return Ubi(reader, forms, settings.actions or ACTIONS, settings.window_ms)

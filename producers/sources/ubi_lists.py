@@ -13,9 +13,10 @@ import numpy as np
 
 from kinstream.producers.loads.click_rows import KIND_BYTES
 from kinstream.producers.sources.packing import MAX_SPACES, ROOM, list_bytes
+from kinstream.producers.sources.used import Entry, clicks_of
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.scores import Scores
+from kinstream.streams.records.scores import MOST_NAMES, Scores
 from kinstream.streams.records.values import Click, ItemClick, Table
 
 #: Lists that are open at a time, and bytes of their events; above it those that would close first are closed.
@@ -24,6 +25,7 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 #: Bytes that an item, a click, and names that may come later, add to an event at most.
 _ITEM_BYTES: Final = 16
 _CLICK_BYTES: Final = 20
+_WEIGHT_BYTES: Final = 4
 _KIND_TEXT_BYTES: Final = 8
 _LATER_BYTES: Final = 50_000
 
@@ -56,6 +58,7 @@ class OpenList:
     seen : ordinal of each further item that impressions name; None where one has none.
     scores : name -> item -> number, the first that a query or an impression gives.
     clicks : item and time of each, and the kind of an action that is no click.
+    feedback : actions and outcomes that have a weight and can be taken back, by what tells them apart.
     places : number of the next hit.
     number : counts lists in the order of the log.
     size : upper bound of the bytes of its event, but for names that may come later.
@@ -77,6 +80,7 @@ class OpenList:
     number: int = 0
     size: int = 0
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    feedback: dict[str, Entry] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.hits) + len(self.seen)
@@ -120,7 +124,10 @@ class OpenList:
             self.list_id,
             tuple(items),
             tuple(positions),
-            tuple(ItemClick(item, at, None, *kind) for item, at, *kind in self.clicks),
+            (
+                *(ItemClick(item, at, None, kind[0] if kind else None) for item, at, *kind in self.clicks),
+                *clicks_of(self.feedback.values(), self.hits),
+            ),
             self.shown_at_ms,
             self.session,
             self.user,
@@ -138,7 +145,12 @@ class OpenList:
         """Another one that shares nothing that changes."""
         scores = {name: dict(known) for name, known in self.scores.items()}
         return replace(
-            self, hits=dict(self.hits), seen=dict(self.seen), clicks=list(self.clicks), scores=scores
+            self,
+            hits=dict(self.hits),
+            seen=dict(self.seen),
+            clicks=list(self.clicks),
+            scores=scores,
+            feedback=dict(self.feedback),
         )
 
 
@@ -152,14 +164,14 @@ class OpenLists:
     Parameters
     ----------
     window_ms : how long after its last part a list takes clicks.
-    names : of the scores that lists have.
+    names : of the scores that lists have; None for any, up to `MOST_NAMES`.
     """
 
-    def __init__(self, window_ms: int, names: Sequence[str] = ()) -> None:
+    def __init__(self, window_ms: int, names: Sequence[str] | None = ()) -> None:
         self.window_ms = window_ms
-        self._names = tuple(names)
+        self._names, self._any = tuple(names or ()), names is None
         #: Upper bound of the bytes of an item in an event, besides its name.
-        self._item_bytes = _ITEM_BYTES + 4 * len(self._names)
+        self._item_bytes = _ITEM_BYTES + 4 * (MOST_NAMES if self._any else len(self._names))
         self._lists: dict[str, OpenList] = {}
         #: Closing times, numbers and ids; a list may have moved on since, or be gone.
         self._closing: list[tuple[int, int, str]] = []
@@ -320,6 +332,23 @@ class OpenLists:
         one.clicks += new
         return len(new)
 
+    def add_feedback(self, one: OpenList, part: Part, identity: str, entry: Entry) -> bool:
+        """Add an action or an outcome, or take it back; returns whether that is new.
+
+        One that was taken back stays so, whatever comes again.
+
+        Raises
+        ------
+        BadRecord : the event would not fit into a block.
+        """
+        known = one.feedback.get(identity)
+        if known is not None and (entry.live or not known.live):
+            return False
+        kind = 0 if entry.action is None else KIND_BYTES + 4 * len(entry.action) + _KIND_TEXT_BYTES
+        self._grow(one, part, _CLICK_BYTES + _WEIGHT_BYTES + kind + 4 * len(identity))
+        one.feedback[identity] = entry
+        return True
+
     def _bytes_of(self, names: Iterable[str]) -> int:
         return sum(4 * len(name) + self._item_bytes for name in names)
 
@@ -405,6 +434,11 @@ class OpenLists:
                 "places": one.places,
                 "clicks": one.clicks,
                 **({"scores": one.scores} if one.scores else {}),
+                **(
+                    {"feedback": {key: list(entry) for key, entry in one.feedback.items()}}
+                    if one.feedback
+                    else {}
+                ),
             }
             for one in self._lists.values()
         ]
@@ -423,7 +457,9 @@ class OpenLists:
             found = dict(entry)
             found["clicks"] = [tuple(click) for click in found["clicks"]]
             given = found.pop("scores", {})
-            found["scores"] = {name: given.get(name, {}) for name in self._names}
+            entries = found.pop("feedback", {})
+            found["feedback"] = {identity: Entry(*values) for identity, values in entries.items()}
+            found["scores"] = {name: given.get(name, {}) for name in (given if self._any else self._names)}
             found["query_vector"] = tuple(
                 Table(name, np.frombuffer(base64.b64decode(data), "<f4").reshape(1, -1))
                 for name, data in found["query_vector"]

@@ -10,6 +10,7 @@ from kinstream.gate.lists.list_id import Shown
 from kinstream.search.drafts.drafts import drafts_of
 from kinstream.search.drafts.randomising import randomising_of
 from kinstream.search.drafts.serving_choice import Decided
+from kinstream.search.feedback.recorder import Actor, Recorder, tables_of
 from kinstream.search.index.items import Modalities
 from kinstream.search.models.model import Name
 from kinstream.search.models.staleness import Staleness
@@ -61,6 +62,8 @@ class Query(NamedTuple):
     where : the filter of the request; None without one.
     texts : n of them, for a space that is searched by words too; None without.
     explain : whether neighbours show their signals.
+    actor : whom the lists are shown to.
+    recorded : whether the lists may be recorded: neighbours have their signals.
     """
 
     names: Sequence[bytes]
@@ -71,6 +74,8 @@ class Query(NamedTuple):
     where: Any = None
     texts: Sequence[str] | None = None
     explain: bool = False
+    actor: Actor = Actor()
+    recorded: bool = False
 
 
 class Side(NamedTuple):
@@ -140,6 +145,8 @@ class Space(ABC):
         self.subscription = subscription
         self.drafts = drafts_of(settings, name) if name in settings.gate else None
         self.randomising = randomising_of(settings, name)
+        #: Of a space with `record`; the service sets it.
+        self.recorder: Recorder | None = None
 
     # ---- state --------------------------------------------------------------------------------------------------
 
@@ -216,6 +223,7 @@ class Space(ABC):
         TooLarge, Unsupported, NotReady, WrongDimension, UnknownItem, BadFilter, StoreAway
         """
         drafts, randomising, k = self.drafts, self.randomising, query.k
+        query = query._replace(recorded=self.recorder is not None)
         found = self._ask(query, [] if drafts is None else drafts.rows(query.names, query.query_id, k), used)
         serving, candidate, decided = found.serving, found.candidate, found.decided
         randomised: dict[int, list[Neighbour]] = {}
@@ -242,7 +250,7 @@ class Space(ABC):
             {"neighbours": drawn.get(row, serving.ranked[row])} | more for row, more in enumerate(found.more)
         ]
         body = {"space": self.name, "model": serving.model} | self.withheld() | found.state
-        if drafts is not None or randomising is not None:
+        if drafts is not None or randomising is not None or self.recorder is not None:
             for row, result in enumerate(results):
                 result["list_id"] = ids.get(row)
         if decided is not None:
@@ -254,7 +262,21 @@ class Space(ABC):
         for result in results:
             if len(result["neighbours"]) < k and (why := self._why_fewer(query)) is not None:
                 result["fewer"] = why
+        self._record(query, serving.version, results)
         return Answer(body | {"results": results}, len(drafted), len(randomised))
+
+    def _record(self, query: Query, model: Version, results: list[dict[str, Any]]) -> None:
+        """Write the lists that are shown, and leave out what only that needs."""
+        if self.recorder is None:
+            return
+        vectors = [] if query.rows is None else tables_of(query.rows, self.modalities)
+        self.recorder.show(results, query.actor, model, vectors, query.items)
+        if self.explains and not query.explain:
+            for result in results:
+                result["neighbours"] = [
+                    {name: value for name, value in one.items() if name != "signals"}
+                    for one in result["neighbours"]
+                ]
 
     def _drawn(self, neighbour: Neighbour) -> Neighbour:
         """A neighbour as a list shows it that is drawn."""

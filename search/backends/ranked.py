@@ -106,10 +106,12 @@ class RankedSpace(StoreSpace):
             }
             for at in order
         ]
+        if query.explain or query.recorded:
+            for one, at in zip(neighbours, order, strict=True):
+                one["signals"] = _at(found.signals, at)
         if query.explain:
             terms = blend.terms(found.signals)
             for one, at in zip(neighbours, order, strict=True):
-                one["signals"] = _at(found.signals, at)
                 one["terms"] = _at(terms, at)
         return neighbours
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 
 from kinstream.search.backends.base import Query, Space, TooLarge, Unsupported
 from kinstream.search.drafts.drafts import of_queries
+from kinstream.search.feedback.recorder import Actor, Given, Strange
 from kinstream.search.service.clients import charge, note_space
-from kinstream.search.service.desk import RETRY_SECONDS
+from kinstream.search.service.desk import RETRY_SECONDS, Promised
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.refusals import Refused, Why
 from kinstream.search.service.requests import (
+    FeedbackRequest,
+    GivenFeedback,
     MapRequest,
     SearchRequest,
     SimilarItemsRequest,
@@ -55,25 +59,59 @@ class Answering:
         rows = None if asked.vectors is None else self._rows(asked.vectors, space)
         texts = None if asked.texts is None else self._texts(asked.texts, rows, space)
         names = of_queries(rows, texts)
-        query = Query(names, asked.k, asked.query_id, rows, (), asked.filter, texts, asked.explain)
+        actor = Actor(asked.session, asked.user)
+        query = Query(names, asked.k, asked.query_id, rows, (), asked.filter, texts, asked.explain, actor)
         return self._answer(space, query)
 
     def similar_posted(self, item: str, body: bytes) -> bytes:
         asked = read(SimilarRequest, body)
-        return self.similar([item], asked.space, asked.k, asked.query_id)
+        return self.similar([item], asked)
 
     def similar_items(self, body: bytes) -> bytes:
         asked = read(SimilarItemsRequest, body)
         if len(asked.items) > self._limits.max_rows:
             detail = f"{len(asked.items)} items; at most {self._limits.max_rows} in a request"
             raise Refused(422, Why.TOO_LARGE, detail, place="items")
-        return self.similar(asked.items, asked.space, asked.k, asked.query_id)
+        return self.similar(asked.items, asked)
 
-    def similar(self, items: Sequence[str], space: str | None, k: int, query_id: str | None = None) -> bytes:
-        found = self._space(space)
-        self._check_k(k)
+    def similar(self, items: Sequence[str], asked: SimilarRequest) -> bytes:
+        found = self._space(asked.space)
+        self._check_k(asked.k)
         names = [b"item/" + item.encode("utf-8", "surrogatepass") for item in items]
-        return self._answer(found, Query(names, k, query_id, items=items))
+        actor = Actor(asked.session, asked.user)
+        return self._answer(found, Query(names, asked.k, asked.query_id, items=items, actor=actor))
+
+    def feedback(self, body: bytes) -> Promised:
+        """Write feedback; the answer is there once the brokers have acknowledged it."""
+        asked = read(FeedbackRequest, body)
+        space = self._space(asked.space)
+        if space.recorder is None:
+            detail = f"the space {space.name!r} does not record its lists (serve.spaces.{space.name}.record)"
+            raise Refused(404, Why.NOT_FOUND, detail, place="space")
+        if len(asked.feedback) > self._limits.max_rows:
+            detail = f"{len(asked.feedback)} of them; at most {self._limits.max_rows} in a request"
+            raise Refused(422, Why.TOO_LARGE, detail, place="feedback")
+        given = [_given(number, one) for number, one in enumerate(asked.feedback)]
+        try:
+            written = space.recorder.send(given)
+        except Strange as error:
+            raise Refused(422, Why(error.fate), str(error), place=f"feedback[{error.number}]") from None
+        promised: Promised = Promised()
+        reply = _written({"space": space.name, "written": len(given)})
+
+        def settle(done: Future[None]) -> None:
+            error = done.exception()
+            # A client may have given up.
+            if not promised.set_running_or_notify_cancel():
+                return
+            if error is None:
+                promised.set_result(reply)
+            else:
+                detail = "the brokers did not acknowledge it: send it again as it is"
+                promised.set_exception(Refused(503, Why.BROKERS, detail, retry_seconds=RETRY_SECONDS))
+
+        written.add_done_callback(settle)
+        return promised
 
     def map(self, body: bytes) -> bytes:
         asked = read(MapRequest, body)
@@ -157,6 +195,33 @@ class Answering:
                 return Refused(503, Why.STORE, detail, retry_seconds=RETRY_SECONDS)
         waiting = "; ".join(map(str, self._service.waiting_for())) or f"the index of {space.name!r}"
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
+
+
+def _given(number: int, one: GivenFeedback) -> Given:
+    """Feedback as it is recorded.
+
+    Raises
+    ------
+    Refused : its parts do not go together.
+    """
+    place = f"feedback[{number}]"
+    named = [name for name in ("action", "value", "weight") if getattr(one, name) is not None]
+    if one.item is not None:
+        if one.outcome is not None:
+            raise Refused(
+                422, Why.INVALID, "an outcome is of the whole list: leave out item", place=f"{place}.item"
+            )
+        weight = (1.0 if one.weight is None else one.weight) * (1.0 if one.value is None else one.value)
+        return Given(one.list_id, one.item, one.action, _float32(weight), one.key, one.retract)
+    if named:
+        raise Refused(422, Why.INVALID, f"{named[0]} is of an item: name it", place=f"{place}.{named[0]}")
+    if one.outcome is None and not one.retract:
+        raise Refused(422, Why.INVALID, "name an item, or an outcome of the whole list", place=place)
+    return Given(one.list_id, None, None, _float32(one.outcome or 0.0), one.key, one.retract)
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))
 
 
 def _note(space: Space, version: Version) -> None:

@@ -81,7 +81,7 @@ class Application:
 
     def post(self, path: str, reply: Any, asked: Any, summary: str) -> Callable[[_Handler], _Handler]:
         """A route with a body, by its schemas."""
-        body = {"required": True, "content": {JSON: {"schema": asked.model_json_schema()}}}
+        body = {"required": True, "content": {JSON: {"schema": _whole(asked.model_json_schema())}}}
         made: Callable[[_Handler], _Handler] = self.app.post(
             path,
             summary=summary,
@@ -100,6 +100,18 @@ class Application:
             responses={status: self._errors[status] for status in (401, 405, 429, 500, 503, 504, *more)},
         )
         return made
+
+
+def _whole(schema: Any, parts: dict[str, Any] | None = None) -> Any:
+    """A schema with its parts in their places: a page has other places for them than a schema by itself."""
+    if isinstance(schema, list):
+        return [_whole(one, parts) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = parts or schema.get("$defs", {})
+    if "$ref" in schema:
+        return _whole(known[schema["$ref"].removeprefix("#/$defs/")], known)
+    return {name: _whole(one, known) for name, one in schema.items() if name != "$defs"}
 
 
 def _probes(app: FastAPI, service: Service, metrics: ServiceMetrics) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Final
 
@@ -23,6 +23,8 @@ from kinstream.search.service.service import threads_of
 from kinstream.streams.settings import ServeSettings
 
 JSON: Final = "application/json"
+#: An answer that others than the threads make.
+Promised = Future[bytes]
 RETRY_SECONDS: Final = 1
 FAULT: Final = "see the log of the server"
 SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
@@ -37,6 +39,8 @@ class Desk:
         self._log = logging.getLogger("kinstream.serve")
         self._pool = ThreadPoolExecutor(threads_of(self._limits), "kinstream-serve")
         self._busy = 0
+        #: Answers that wait for others than the threads.
+        self._promises = 0
         #: Bytes of request bodies in memory.
         self._held = 0
         self._neighbours = Neighbours()
@@ -45,8 +49,12 @@ class Desk:
         """Accept no more work, without waiting for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, request: Request | None, job: Callable[[bytes], bytes]) -> Response:
+    async def answer(self, request: Request | None, job: Callable[[bytes], bytes | Promised]) -> Response:
         """Process a request, with its body if there is one.
+
+        Parameters
+        ----------
+        job : the work of a thread. What it promises is waited for without a thread.
 
         Raises
         ------
@@ -70,7 +78,10 @@ class Desk:
         future.add_done_callback(self._done)
         left = self._limits.request_seconds - (time.monotonic() - began)
         try:
-            content = await asyncio.wait_for(asyncio.shield(future), max(left, 0.001))
+            async with asyncio.timeout(max(left, 0.001)):
+                content = await asyncio.shield(future)
+                if not isinstance(content, bytes):
+                    content = await self._promised(content)
         except TimeoutError:
             detail = f"no answer within {self._limits.request_seconds:g} s (serve.request_seconds)"
             raise Refused(504, Why.TIMEOUT, detail, retry_seconds=RETRY_SECONDS) from None
@@ -82,11 +93,22 @@ class Desk:
             raise Refused(500, Why.FAULT, FAULT) from None
         return Response(content, media_type=JSON, headers=SAFE)
 
-    def _worked(self, job: Callable[[bytes], bytes], body: bytes) -> bytes:
+    async def _promised(self, promised: Promised) -> bytes:
+        if self._promises >= self._limits.max_concurrent:
+            raise self._too_busy(
+                f"{self._promises} answers wait for the brokers; the limit is serve.max_concurrent"
+            )
+        self._promises += 1
+        try:
+            return await asyncio.wrap_future(promised)
+        finally:
+            self._promises -= 1
+
+    def _worked(self, job: Callable[[bytes], bytes | Promised], body: bytes) -> bytes | Promised:
         with self._neighbours.counted():
             return job(body)
 
-    def _done(self, future: asyncio.Future[bytes]) -> None:
+    def _done(self, future: asyncio.Future[bytes | Promised]) -> None:
         self._count(-1)
         if not future.cancelled():
             future.exception()  # already logged, or no client waits for it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -11,6 +12,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from kinstream.search.backends.base import Answer
 from kinstream.search.backends.index_metrics import IndexCollector
+from kinstream.search.feedback.recorder import Fate
+from kinstream.search.feedback.writer import Writer
 from kinstream.search.models.staleness import Failure
 from kinstream.search.service.service import Service
 from kinstream.streams.worker.page.gauges import registry
@@ -59,6 +62,8 @@ class ServiceMetrics:
             "Answers with a randomised list: one for each of the queries that [randomise.SPACE] has chosen.",
             [space.name for space in spaces if space.randomising is not None],
         )
+        if service.writer is not None:
+            self._count_feedback(service, service.writer)
         if service.stores:
             self._time_stores(service)
         if service.indexes is not None:
@@ -78,6 +83,35 @@ class ServiceMetrics:
         for result in answer.body["results"]:
             if "examined" in result:
                 self._examined.labels(space).observe(result["examined"])
+
+    def _count_feedback(self, service: Service, writer: Writer) -> None:
+        recorded = {
+            space.name: space.recorder for space in service.spaces.values() if space.recorder is not None
+        }
+        written = self._counter(
+            "recorded_lists", "Shown lists that were written to kinstream.feedback.", recorded
+        )
+        dropped = self._counter(
+            "dropped_lists",
+            "Shown lists that were not written to kinstream.feedback: the brokers were away or too slow.",
+            recorded,
+        )
+        feedback = Counter(
+            "kinstream_serve_feedback",
+            "Feedback by what became of it: written, not-written (the brokers did not acknowledge it), or refused "
+            "(forged-list, late-list, unknown-item).",
+            ("space", "fate"),
+            registry=self.registry,
+        )
+
+        def count(space: str, fate: Fate, number: int) -> None:
+            feedback.labels(space, fate.value).inc(number)
+
+        for name, recorder in recorded.items():
+            recorder.counted = partial(count, name)
+            for fate in Fate:
+                feedback.labels(name, fate.value)
+        writer.settled = lambda space, done: (written if done else dropped).labels(space).inc()
 
     def _time_stores(self, service: Service) -> None:
         seconds = self._histogram(

@@ -39,6 +39,8 @@ def require_packages(settings: Settings) -> None:
 
 def role_of(limits: ServeSettings) -> str | None:
     """The role that the service's principal needs with the brokers; None if it does not read from them."""
+    if any(space.record for space in limits.spaces.values()):
+        return "serve-record"
     if limits.indexed:
         return "serve"
     return "models" if any(space.learner for space in limits.spaces.values()) else None
@@ -91,7 +93,7 @@ class Server:
         cluster = Cluster(self._settings.kafka)
         try:
             cluster.wait(self._settings.worker.startup_seconds)
-            check_role(cluster, self._settings, role)
+            check_role(cluster, self._settings, role, needed=["events"] if self._limits.indexed else [])
         finally:
             cluster.close()
 

@@ -105,8 +105,8 @@ class Result(BaseModel):
     neighbours: list[Neighbour]
     list_id: str | None = Field(
         default=None,
-        description="Of a drafted list: the `list_id` of the click event. Null for another list, and left out in a "
-        "space without a gate.",
+        description="Of a list that is drafted, randomised or recorded: the `list_id` of feedback and of the click "
+        "event. Null for another list, and left out in a space that has none.",
     )
     examined: int | None = Field(default=None, description=f"Items whose distance was computed. {INDEX}")
     fewer: Literal["filter", "store"] | None = Field(
@@ -157,6 +157,13 @@ class SpaceReply(_Gated):
 
 class SpacesReply(BaseModel):
     spaces: list[SpaceReply]
+
+
+class FeedbackReply(BaseModel):
+    """The brokers have acknowledged the feedback."""
+
+    space: str
+    written: int = Field(description="How much of it: all that was sent.")
 
 
 class ErrorReply(BaseModel):

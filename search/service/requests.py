@@ -12,6 +12,7 @@ from kinstream.search.index.items import Modalities
 from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
+from kinstream.streams.records.lists.feedback import HEAVIEST
 from kinstream.streams.records.values import Vectors
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
@@ -53,6 +54,16 @@ QueryId = Annotated[
 ]
 
 
+Actor = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=MAX_STRING_LENGTH,
+        description="Whom the lists are shown to, in what a space with `record` writes.",
+    ),
+]
+
+
 class Asked(BaseModel):
     """A request about a space."""
 
@@ -86,6 +97,8 @@ class SearchRequest(Asked):
         default=None,
         description="Passed to the store, its own; of pgvector values, lists and bounds by column.",
     )
+    session: Actor = None
+    user: Actor = None
     explain: bool = Field(
         default=False,
         description="Each neighbour shows its signals, and what each adds to its value. Of a space with signals.",
@@ -97,12 +110,57 @@ class SimilarRequest(Asked):
 
     k: K = 10
     query_id: QueryId = None
+    session: Actor = None
+    user: Actor = None
 
 
 class SimilarItemsRequest(SimilarRequest):
     """A request for the neighbours of several items."""
 
     items: Annotated[list[ItemName], Field(min_length=1)]
+
+
+class GivenFeedback(BaseModel):
+    """What was done with a list: an action on an item, or how well the list has served; or that one is taken back."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "anyOf": [{"required": ["item"]}, {"required": ["outcome"]}, {"required": ["retract"]}]
+        },
+    )
+    list_id: Annotated[str, Field(min_length=1, max_length=MAX_STRING_LENGTH)]
+    item: Annotated[str, Field(min_length=1, max_length=MAX_STRING_LENGTH)] | None = Field(
+        default=None, description="Of the list; left out, the feedback is of the whole list."
+    )
+    action: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, description='The kind, such as "cited" or "purchase"; left out, a click.'
+    )
+    value: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | None = Field(
+        default=None, description="How good the item was: the action counts so much of its weight."
+    )
+    weight: Annotated[float, Field(ge=0.0, le=HEAVIEST, allow_inf_nan=False)] | None = Field(
+        default=None, description="How much the action counts; left out, 1."
+    )
+    outcome: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="How well the whole list has served, 0 to 1. The items that were used share it, less further down.",
+    )
+    key: Annotated[str, Field(max_length=256)] = Field(
+        default="",
+        description="Of several with the same list, item, action and key, the first counts. So a repeat is harmless.",
+    )
+    retract: bool = Field(
+        default=False,
+        description="Takes back, for good, what has the same list, item, action and key; without an item, an outcome.",
+    )
+
+
+class FeedbackRequest(Asked):
+    """What was done with lists of a space."""
+
+    feedback: Annotated[list[GivenFeedback], Field(min_length=1)]
 
 
 _Asked = TypeVar("_Asked", bound=Asked)

@@ -9,8 +9,14 @@ from fastapi import FastAPI, Query, Request, Response
 from kinstream.search.service.answers import Answering
 from kinstream.search.service.app import Application
 from kinstream.search.service.metrics import ServiceMetrics
-from kinstream.search.service.replies import MapReply, SearchReply, SpacesReply
-from kinstream.search.service.requests import MapRequest, SearchRequest, SimilarItemsRequest, SimilarRequest
+from kinstream.search.service.replies import FeedbackReply, MapReply, SearchReply, SpacesReply
+from kinstream.search.service.requests import (
+    FeedbackRequest,
+    MapRequest,
+    SearchRequest,
+    SimilarItemsRequest,
+    SimilarRequest,
+)
 from kinstream.search.service.service import Service
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH
 
@@ -45,7 +51,7 @@ def make_app(service: Service) -> FastAPI:
         "/similar/{item:path}", SearchReply, "The nearest items of an item, without the item itself", 404, 422
     )
     async def similar(item: str, space: Space = None, k: Neighbours = 10) -> Response:
-        return await desk.answer(None, lambda _: answering.similar([item], space, k))
+        return await desk.answer(None, lambda _: answering.similar([item], SimilarRequest(space=space, k=k)))
 
     @made.post("/similar/{item:path}", SearchReply, SimilarRequest, "The same, with a body")
     async def similar_posted(item: str, request: Request) -> Response:
@@ -54,6 +60,12 @@ def make_app(service: Service) -> FastAPI:
     @made.post("/map", MapReply, MapRequest, "The images of vectors under the serving model")
     async def map_vectors(request: Request) -> Response:
         return await desk.answer(request, answering.map)
+
+    if service.writer is not None:
+
+        @made.post("/feedback", FeedbackReply, FeedbackRequest, "What was done with lists that were shown")
+        async def feedback(request: Request) -> Response:
+            return await desk.answer(request, answering.feedback)
 
     @made.get("/spaces", SpacesReply, "The spaces, and the serving model of each")
     async def spaces() -> Response:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.search.backends.base import Space, Waiting
+from kinstream.search.feedback.recorder import recorder_of
+from kinstream.search.feedback.writer import Writer
 from kinstream.search.models.attempts import Loads
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.loader import Loader
@@ -39,6 +41,7 @@ class Service:
     ----------
     models : the feed of models; by default that of the settings' brokers, if a space follows a learner.
     create : a store from its kind and place.
+    writer : of what is shown and of feedback; by default to the settings' brokers, if a space has `record`.
     events, updates : as `kinstream.search.backends.indexes.Indexes` takes them.
 
     Attributes
@@ -60,6 +63,7 @@ class Service:
         create: Callable[[str, Place], Store] | None = None,
         events: Callable[..., Any] | None = None,
         updates: Callable[..., Any] | None = None,
+        writer: Writer | None = None,
     ) -> None:
         self.settings = settings
         self.limits: ServeSettings = settings.serve
@@ -80,6 +84,7 @@ class Service:
         self.spaces: dict[str, Space] = {
             name: self.stores[name] if name in self.stores else own[name] for name in sections
         }
+        self.writer = self._record(writer)
         self.health = Health(
             live=list(self._live()),
             ready=list(self._checks()),
@@ -116,10 +121,23 @@ class Service:
         }
         return Indexes(self.settings, spaces, events, updates)
 
+    def _record(self, writer: Writer | None) -> Writer | None:
+        recorded = self.settings.recorded
+        if not recorded:
+            return None
+        if writer is None:
+            seconds = self.limits.request_seconds
+            writer = Writer(self.settings.kafka, self.settings.topic("feedback"), seconds)
+        for name in recorded:
+            self.spaces[name].recorder = recorder_of(self.settings, name, writer)
+        return writer
+
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to follow models and catalogues, and to check stores."""
+        """Begin to follow models and catalogues, to check stores, and to write what is shown."""
+        if self.writer is not None:
+            self.writer.start()
         if self.models is not None:
             self.models.start()
         if self.indexes is not None:
@@ -130,6 +148,8 @@ class Service:
     def stop(self, seconds: float = 5.0) -> None:
         """End the threads; wait up to that long for them."""
         limit = time.monotonic() + seconds
+        if self.writer is not None:
+            self.writer.stop(max(0.0, limit - time.monotonic()))
         for space in self.stores.values():
             space.stop(max(0.0, limit - time.monotonic()))
         if self.indexes is not None:

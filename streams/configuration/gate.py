@@ -60,8 +60,8 @@ def check_key(key: str, needed: bool) -> None:
     """
     if (needed or key) and len(key) < MIN_GATE_KEY:
         raise ValueError(
-            f"[gate.SPACE] or [randomise.SPACE] needs a key of at least {MIN_GATE_KEY} characters: set "
-            "KINSTREAM_GATE_KEY, or gate_key_file to the path of a file that holds it"
+            f"[gate.SPACE], [randomise.SPACE] or record of a space needs a key of at least {MIN_GATE_KEY} characters: "
+            "set KINSTREAM_GATE_KEY, or gate_key_file to the path of a file that holds it"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -62,6 +62,8 @@ class ServeSpaceSettings(Section):
     """share of each signal before a `ranking` model is learned; none: half similarity, half text"""
     options: dict[str, Any] = Field(default_factory=dict)
     """options of the index or of the store"""
+    record: bool | Annotated[float, Field(ge=0.0, le=1.0)] = False
+    """[write the lists that are shown](serving.md#feedback), and take feedback on them; or the share of the lists"""
 
     @model_validator(mode="after")
     def _fits_its_backend(self) -> ServeSpaceSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,11 @@ Paths = str | dict[str, str]
 Value = str | int | bool
 #: Debezium's text for a value that has not changed.
 UNAVAILABLE = "__debezium_unavailable_value"
+#: The preset of the topic that the service writes.
+FEEDBACK: Final = "feedback"
+_OF_FEEDBACK: Final = frozenset({"topic", "preset", "window_minutes", "generation"})
+#: How long a list takes clicks where the settings do not say it.
+WINDOW_MINUTES: Final = 30
 KINDS = ("samples", "items", "clicks", "relations")
 
 
@@ -33,8 +38,9 @@ class SourceSettings(Section):
     """full name"""
     kind: Literal["samples", "items", "clicks", "relations"] | None = None
     """`"samples"`, `"items"`, `"clicks"` or `"relations"`"""
-    preset: Literal["ubi"] | None = None
-    """`"ubi"`: [User Behavior Insights](sources.md#recipe-user-behavior-insights)"""
+    preset: Literal["ubi", "feedback"] | None = None
+    """`"ubi"`: [User Behavior Insights](sources.md#recipe-user-behavior-insights); `"feedback"`: [what the service has
+    shown, and feedback on it](serving.md#feedback)"""
     format: Literal["json", "avro"] = "json"
     """or `"avro"`, in Confluent's framing"""
     space: str = ""
@@ -48,9 +54,9 @@ class SourceSettings(Section):
     unavailable_value: str = Field(default=UNAVAILABLE, min_length=4)
     """placeholder of an unchanged value: [change data capture](sources.md#recipe-change-data-capture)"""
     actions: list[str] = Field(default_factory=list)
-    """of the preset: actions that are clicks; empty: `click`, `click_through`"""
+    """of `"ubi"`: actions that are clicks; empty: `click`, `click_through`"""
     window_minutes: int | None = Field(default=None, ge=1)
-    """of the preset: how long a list takes clicks; none: 30"""
+    """of a preset: how long a list takes clicks; none: 30"""
     schemas: dict[str, str] = Field(default_factory=dict)
     """Avro schema id to file"""
     registry: str = Field(default="", repr=False)
@@ -65,9 +71,13 @@ class SourceSettings(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if (self.kind is None) == (self.preset is None):
-            raise ValueError(f"must have one of kind ({', '.join(KINDS)}) and preset (ubi)")
+            raise ValueError(f"must have one of kind ({', '.join(KINDS)}) and preset (ubi, feedback)")
         if self.kind is not None and (self.actions or self.window_minutes is not None):
-            raise ValueError('actions and window_minutes belong to preset = "ubi"')
+            raise ValueError("actions and window_minutes belong to a preset")
+        if self.preset == FEEDBACK and self.model_fields_set - _OF_FEEDBACK:
+            raise ValueError(
+                f'preset = "{FEEDBACK}" goes with {", ".join(sorted(_OF_FEEDBACK - {"preset"}))} alone'
+            )
         if self.kind != "clicks" and self.first_position:
             raise ValueError('first_position belongs to kind = "clicks"')
         if self.format == "avro" and not self.schemas and not self.registry:
@@ -81,6 +91,11 @@ class SourceSettings(Section):
         if bool(self.registry_username) != bool(self.registry_password_file):
             raise ValueError("registry_username and registry_password_file belong together")
         return self
+
+    @property
+    def window_ms(self) -> int:
+        """How long a list of a preset takes clicks."""
+        return 60_000 * (self.window_minutes or WINDOW_MINUTES)
 
     def registry_password(self) -> str:
         """The password of the registry, from its file; empty where none is set.

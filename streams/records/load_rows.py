@@ -178,4 +178,5 @@ def _lists(block: ClickBlock, rows: int) -> tuple[ClickBlock, int]:
         dwell_ms=block.dwell_ms[kept],
         scores=None if block.scores is None else block.scores.take(slice(first, None)),
         action=None if block.action is None else block.action[kept],
+        weight=None if block.weight is None else block.weight[kept],
     ), first

@@ -19,7 +19,10 @@ from typing import Final
 PREFIX: Final = "ki2."
 #: Begins every id of a drafted list: `kinstream.gate.lists.list_id`.
 DRAFTED_PREFIX: Final = "ki1."
-#: Bytes before the encrypted body: of time and nonce, and of all.
+#: Begins every id of a list that is shown as it was found: `kinstream.gate.lists.plain_id`.
+PLAIN_PREFIX: Final = "ki3."
+#: Bytes before the encrypted body: of the time, and of time and nonce.
+TIME_BYTES: Final = 6
 HEAD_BYTES: Final = 12
 TAG_BYTES: Final = 10
 MARK_BYTES: Final = 3
@@ -108,6 +111,18 @@ def bytes_of(prefix: str, list_id: str) -> bytes | None:
     except ValueError:
         return None
     return raw if as_text(prefix, raw) == list_id else None
+
+
+def time_of(list_id: str) -> int | None:
+    """When a list with an id of a service was shown, by the service's clock; None for any other id.
+
+    Whether the id is genuine is not known.
+    """
+    for prefix in (PREFIX, DRAFTED_PREFIX, PLAIN_PREFIX):
+        raw = bytes_of(prefix, list_id)
+        if raw is not None and len(raw) >= HEAD_BYTES:
+            return int.from_bytes(raw[:TIME_BYTES], "big")
+    return None
 
 
 def one_spelling(list_id: str) -> str:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.held_out import HeldOut, ShownLists
+from kinstream.streams.records.lists.feedback import HEAVIEST as HEAVIEST
+from kinstream.streams.records.lists.feedback import Feedback
+from kinstream.streams.records.lists.feedback import ItemClick as ItemClick
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
@@ -99,18 +102,6 @@ class ItemBlock:
 CLICK: Final = "click"
 
 
-class ItemClick(NamedTuple):
-    """One click in a shown list, or another action on an item in it.
-
-    `dwell_ms` is None if it was not measured; `action` is the kind, such as "purchase", and None for a click.
-    """
-
-    item: str
-    time_ms: int
-    dwell_ms: int | None = None
-    action: str | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Click:
     """One result list and its clicks.
@@ -161,6 +152,7 @@ class ClickBlock:
     address : (n,) int32 into `actors`, -1 for none, see `Click`; None if no list has one.
     scores : a row for each impression; None if no list has scores.
     kinds : names of actions, each once; `action` (k,) int32 points into them, -1 for a click; None if all are clicks.
+    weight : (k,) float32 of each action; None if all count as 1.
     """
 
     space: str
@@ -184,6 +176,7 @@ class ClickBlock:
     scores: Scores | None = None
     kinds: tuple[str, ...] = ()
     action: NDArray[np.int32] | None = None
+    weight: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         """How many lists."""
@@ -495,4 +488,6 @@ class ModelUpdate:
 #: What a load consists of.
 Loaded = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
 Event = Loaded | Control | GateOrder | ItemMap
-Record = Event | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate | VectorBlock
+Record = (
+    Event | Feedback | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate | VectorBlock
+)

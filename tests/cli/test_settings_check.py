@@ -308,7 +308,7 @@ def test_the_command_line_and_the_environment_are_named_where_they_are_wrong(
 
 
 SASL = "SASL_SSL needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD"
-NO_KEY = "[gate.SPACE] or [randomise.SPACE] needs a key of at least 16 characters"
+NO_KEY = "[gate.SPACE], [randomise.SPACE] or record of a space needs a key of at least 16 characters"
 ONE_MODEL = "set learner, for its newest model, or model"
 
 

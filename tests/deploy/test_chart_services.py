@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from kinstream.search.models.model_copies import FOLDER
+from kinstream.streams.kafka.rights.acls import as_json, role
 from kinstream.streams.settings import Settings
 from tests.deploy.charts import (
     CHART,
@@ -375,3 +376,17 @@ def test_alerts_and_panels_link_to_the_runbooks_of_the_values() -> None:
 @pytest.mark.parametrize("address", ["docs/runbooks.md", "https://x/a b", 'https://x/"'])
 def test_what_is_no_address_of_runbooks_is_refused(address: str) -> None:
     assert "/monitoring/runbooks" in refusal("--set-json", f"monitoring.runbooks={json.dumps(address)}")
+
+
+def test_a_service_that_records_may_write_lists_and_has_the_key_of_their_ids() -> None:
+    source = "sources.feedback.settings.topic=kinstream.feedback,sources.feedback.settings.preset=feedback"
+    values = (
+        f"serve.spaces.shop.learner=opml,serve.spaces.shop.record=true,gate.keySecret.name=a-secret,{source}"
+    )
+    documents = rendered("strimzi", "--set", values)
+    (user,) = (one for name, one in of_kind("KafkaUser", documents).items() if name.endswith("-serve"))
+    assert user["spec"]["authorization"]["acls"] == as_json(role("serve-record").grants())
+    service = pods(documents)["blue-kinstream-serve"]
+    secrets = {one["name"]: one["secret"] for one in service["volumes"] if "secret" in one}
+    assert secrets["gate-key"]["secretName"] == "a-secret"
+    assert "record = true" in settings_file(documents)

@@ -205,7 +205,8 @@ def check_limits(model: Any, taken: dict[str, Any], without: Collection[str] = (
     wanted = {name: known for name, known in every.items() if name not in without}
     assert taken.keys() == wanted.keys()
     for name, known in wanted.items():
-        facts = next((one for one in known.get("anyOf", ()) if one["type"] != "null"), known)
+        some = [one for one in known.get("anyOf", ()) if one["type"] != "null"] or [known]
+        facts = some[0] if len(some) == 1 else {"anyOf": some}
         limits = {
             key: value for key, value in facts.items() if key not in ("title", "default", "description")
         }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kinstream.streams.records.codec.codec import encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums, ShownLists
+from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import (
     Action,
@@ -208,6 +209,17 @@ def records() -> dict[str, Record]:
         "pairs-scores": replace(
             _constraints(Kind.PAIR), lists=replace(_lists(), scores=_scores(3)), scores=_scores(2)
         ),
+        "click-weight": Click(
+            "shop",
+            "list-1",
+            ("i1", "i2"),
+            (0, 1),
+            (ItemClick("i2", 9, None, None, 0.5), ItemClick("i1", 9)),
+            8,
+        ),
+        "clicks-weight": replace(_clicks(load), weight=np.array([2.5], np.float32)),
+        "feedback": Feedback("shop", "list-1", "i2", "purchase", 2.5, 1_700_000_000_000, "k-1"),
+        "feedback-outcome": Feedback("shop", "list-1", None, None, 0.25, 9, retract=True),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",

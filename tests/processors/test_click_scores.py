@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
+from kinstream.producers.loads.click_rows import click_block
 from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.codec import decode_constraints, encode
@@ -312,6 +313,26 @@ def test_what_was_clicked_weighs_as_its_heaviest_action(weights: dict[str, float
     assert rows == [
         ("click-list", expected.get(item, 1.0), ("i0", item)) for item in ("i2", "i4", "i1", "i3")
     ]
+
+
+@pytest.mark.parametrize(("weights", "bought"), [({}, 2.0), ({"purchase": 5.0}, 10.0)])
+def test_an_action_weighs_as_much_more_as_it_says_itself(weights: dict[str, float], bought: float) -> None:
+    clicks = (
+        ItemClick("i2", 1, None, None, 0.25),
+        ItemClick("i4", 2, None, "purchase", 2.0),
+        ItemClick("i3", 3),
+    )
+    click = replace(acted(), clicks=clicks)
+    expected = [
+        ("click-list", weight, ("i0", item)) for item, weight in (("i2", 0.25), ("i3", 1.0), ("i4", bought))
+    ]
+    builder = whole(action_weights=weights)
+    assert [row for row in rows_of(made(builder, click)) if row[2][1] != "i1"] == expected
+    # So it is in a block, beside a list whose actions say nothing.
+    other = replace(acted(("i2", None)), list_id="another", user="another")
+    both = made(whole(action_weights=weights), click_block([click, other], click.space, 0))
+    alone = [*made(whole(action_weights=weights), click), *made(whole(action_weights=weights), other)]
+    assert rows_of(both) == rows_of(alone)
 
 
 def test_an_action_that_is_too_short_weighs_nothing() -> None:

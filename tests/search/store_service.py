@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.search.backends.base import Query
 from kinstream.search.backends.store import StoreSpace
+from kinstream.search.feedback.writer import Writer
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
@@ -22,6 +23,7 @@ from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 from tests.gate.gates import SECRET
 from tests.learners.published_unit import create
+from tests.search.brokers import Brokers, writer_to
 from tests.search.index_service import Announced, on_a_port
 from tests.support.processes import until
 
@@ -66,16 +68,19 @@ class Gateway:
         create: Callable[[str, Place], Store] = kinds.create,
         gate: dict[str, Any] | None = None,
         randomise: dict[str, Any] | None = None,
+        writer: Writer | None = None,
         **limits: Any,
     ) -> None:
         sections = {"serve": {"http_port": 0, "spaces": spaces, **limits}}
         drawn = {"gate": gate or {}, "randomise": randomise or {}}
-        gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
+        gated = {**drawn, "gate_key": SECRET} if gate or randomise or writer else {}
+        if writer is not None:
+            gated["sources"] = {"feedback": {"topic": "kinstream.feedback", "preset": "feedback"}}
         self.settings = Settings.model_validate({**sections, **gated})
         self.announced = Announced(LEARNER)
         source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=Checking(self.announced, self.settings))
-        self.service = Service(self.settings, models=models, create=create)
+        self.service = Service(self.settings, models=models, create=create, writer=writer)
 
     def space(self, name: str = "docs") -> StoreSpace:
         return self.service.stores[name]
@@ -155,8 +160,9 @@ def full_page() -> bytes:
     from kinstream.search.service.metrics import ServiceMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
-    drawn = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}
-    with running({"docs": section()}, create=lambda *_: store, **drawn) as gateway:
+    options: dict[str, Any] = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}
+    options["writer"] = writer_to(Brokers())
+    with running({"docs": section(record=True)}, create=lambda *_: store, **options) as gateway:
         metrics = ServiceMetrics(gateway.service)
         gateway.announced.announce("docs", bilinear(2, 1), 3)
         gateway.settle()

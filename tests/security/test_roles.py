@@ -63,7 +63,8 @@ class Case:
         return f"{self.system.prefix}-{role}"
 
     def environment(self, role: str) -> dict[str, str]:
-        return by_password(self.broker, self.user(role), PASSWORD)
+        login = by_password(self.broker, self.user(role), PASSWORD)
+        return login | {"KINSTREAM_GATE_KEY": "a key of the role tests"}
 
     def grants(self, role: str) -> list[Grant]:
         """What the printed commands allow."""
@@ -96,6 +97,7 @@ class Case:
     def filled(self, words: Sequence[str], seed: int = 4) -> list[str]:
         """A command with its rows and its folder."""
         found = [_rows(self, seed) if word == "ROWS" else word for word in words]
+        found = [word.replace("PREFIX", self.system.prefix) for word in found]
         return [*found, "--progress-folder", str(self.folder / "loads")] if words[0] == "produce" else found
 
     def other_file(self) -> Path:
@@ -286,6 +288,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "serve.http_port=0",
         "--set",
         'serve.spaces={"s": {"learner": "opml"}}',
+        "serve",
+        "--unsupervised",
+    ),
+    "serve-record": (
+        "--set",
+        "serve.http_port=0",
+        "--set",
+        'serve.spaces={"s": {"learner": "opml", "record": true}}',
+        "--set",
+        'sources={"feedback": {"topic": "PREFIX.feedback", "preset": "feedback"}}',
         "serve",
         "--unsupervised",
     ),

@@ -18,6 +18,7 @@ from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.codec import decode, encode
 from kinstream.streams.records.codec.held_out import held_out_out
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder
+from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
@@ -46,6 +47,7 @@ KINDS: tuple[type[Record], ...] = (
     Relation,
     RelationBlock,
     Control,
+    Feedback,
     ConstraintBlock,
     Outcome,
     ModelVersion,
@@ -114,7 +116,14 @@ def test_what_needs_no_newer_field_is_written_as_version_1_wrote_it(name: str) -
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("triplets-lists", 3), ("pairs-lists", 3), ("pairs-scores", 4), ("outcome-lists", 4)],
+    [
+        ("triplets-lists", 3),
+        ("pairs-lists", 3),
+        ("pairs-scores", 4),
+        ("outcome-lists", 4),
+        ("click-weight", 4),
+        ("clicks-weight", 4),
+    ],
 )
 def test_a_newer_field_takes_a_newer_schema(name: str, version: int) -> None:
     old, new = encode(GOLDEN[name.partition("-")[0]]), encode(GOLDEN[name])

@@ -9,7 +9,7 @@ from deploy.grafana.source.panels import Query, Row, lines, number
 _JOB: Final = 'job=~"$job"'
 _SPACE: Final = f'{_JOB}, space=~"$space"'
 _MODEL: Final = f'{_SPACE}, learner=~"$learner"'
-_ASKED: Final = f'{_JOB}, route=~"/(search|similar|map|spaces).*"'
+_ASKED: Final = f'{_JOB}, route=~"/(search|similar|map|spaces|feedback).*"'
 _SECONDS: Final = f"kinstream_serve_request_duration_seconds_bucket{{{_ASKED}}}"
 _STORES: Final = f"kinstream_serve_store_duration_seconds_bucket{{{_SPACE}}}"
 _EXAMINED: Final = f"kinstream_serve_examined_items_bucket{{{_SPACE}}}"
@@ -120,6 +120,16 @@ SERVE: Final = Row(
             unit="cps",
             stacked=True,
             runbook="KinstreamServeFailing",
+        ),
+        lines(
+            "Lists and feedback written",
+            "as many lists as a space with record shows, and the feedback of users.",
+            "dropped, not-written: the brokers are away or slow. forged, late: clients send strange ids, or too late.",
+            Query(_rate("recorded_lists_total", "space", _SPACE), "{{space}} · lists"),
+            Query(_rate("dropped_lists_total", "space", _SPACE), "{{space}} · lists dropped"),
+            Query(_rate("feedback_total", "space, fate", _SPACE), "{{space}} · feedback {{fate}}"),
+            unit="cps",
+            runbook="KinstreamServeNotRecorded",
         ),
         lines(
             "Requests at once",

@@ -18,6 +18,7 @@ from kinstream.streams.topics import (
     CONSTRAINTS,
     DEAD_LETTERS,
     EVENTS,
+    FEEDBACK,
     MODELS,
     OUTCOMES,
     UPDATES,
@@ -275,6 +276,11 @@ def _serve(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     )
 
 
+def _record(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    events = Grant("topic", EVENTS.name(prefix), ("READ",), "the items of our own indexes", optional=True)
+    return (events, *_models(prefix, agent), _on(FEEDBACK, prefix, "WRITE", FEEDBACK.holds))
+
+
 def _letters_reader(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(DEAD_LETTERS, prefix),)
 
@@ -327,6 +333,7 @@ ROLES: Final = {
             _models,
         ),
         Role("serve", "kinstream serve", _serve),
+        Role("serve-record", "kinstream serve with record", _record),
         Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
         Role("redrive", "kinstream dead-letters redrive", _redrive, foreign="WRITE"),
     )

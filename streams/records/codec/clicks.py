@@ -26,10 +26,12 @@ from kinstream.streams.records.codec.parts import (
     tables_in,
     tables_out,
 )
+from kinstream.streams.records.lists.feedback import HEAVIEST
 from kinstream.streams.records.values import Click, ClickBlock, ItemClick
 
 _INT32: Final = ("session", "user", "query", "query_row", "starts", "item", "position", "clicked")
 _INT64: Final = ("shown_at_ms", "click_ms", "dwell_ms")
+_WEIGHS: Final = f"the weight of an action is above 0 and up to {HEAVIEST:g}"
 
 
 def click_out(r: Click) -> dict[str, Any]:
@@ -39,7 +41,13 @@ def click_out(r: Click) -> dict[str, Any]:
         "items": list(r.items),
         "positions": list(r.positions),
         "clicks": [
-            {"item": c.item, "time_ms": c.time_ms, "dwell_ms": c.dwell_ms, "action": c.action}
+            {
+                "item": c.item,
+                "time_ms": c.time_ms,
+                "dwell_ms": c.dwell_ms,
+                "action": c.action,
+                "weight": c.weight,
+            }
             for c in r.clicks
         ],
         "shown_at_ms": r.shown_at_ms,
@@ -73,6 +81,7 @@ def click_in(b: dict[str, Any]) -> Click:
                 c["time_ms"],
                 c["dwell_ms"],
                 optional_text(c["action"], "the kind of an action"),
+                None if c["weight"] is None else weight_of(c["weight"]),
             )
             for c in b["clicks"]
         ),
@@ -99,6 +108,7 @@ def click_block_out(r: ClickBlock) -> dict[str, Any]:
         "scores": scores_out(r.scores),
         "kinds": list(r.kinds),
         "action": b"" if r.action is None else _kinds_out(r.action),
+        "weight": b"" if r.weight is None else np.ascontiguousarray(r.weight, dtype="<f4").tobytes(),
     }
     for names, dtype in ((_INT32, "<i4"), (_INT64, "<i8")):
         body |= {name: np.ascontiguousarray(getattr(r, name), dtype=dtype).tobytes() for name in names}
@@ -135,6 +145,9 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
     if address is not None:
         check_indices(address, -1, len(actors), "address")
     kinds = distinct_strings(b["kinds"], "kinds of actions")
+    weight = array(b["weight"], "<f4", clicks, "weight") if b["weight"] else None
+    if weight is not None and not ((weight > 0.0) & (weight <= HEAVIEST)).all():
+        raise BadRecord(Reason.BAD_SHAPE, _WEIGHS)
     list_ids = strings(b["list_ids"], lists, "list ids")
     return ClickBlock(
         space=check_space(b["space"]),
@@ -147,8 +160,21 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
         scores=scores_in(b["scores"], shown, "scores"),
         kinds=kinds,
         action=_kinds_in(b["action"], clicks, len(kinds)) if b["action"] else None,
+        weight=weight,
         **columns,
     )
+
+
+def weight_of(value: float) -> float:
+    """How much an action counts.
+
+    Raises
+    ------
+    BadRecord : it is out of range.
+    """
+    if not 0.0 < value <= HEAVIEST:
+        raise BadRecord(Reason.BAD_SHAPE, _WEIGHS)
+    return value
 
 
 def _kinds_out(action: NDArray[np.int32]) -> bytes:

@@ -24,6 +24,7 @@ from kinstream.streams.records.checks import (
 )
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.clicks import click_block_in, click_block_out, click_in, click_out
+from kinstream.streams.records.codec.feedback import feedback_in, feedback_out
 from kinstream.streams.records.codec.gate import decision_in, decision_out, order_in, order_out
 from kinstream.streams.records.codec.held_out import held_out_in, held_out_out
 from kinstream.streams.records.codec.json_events import read_json
@@ -42,6 +43,7 @@ from kinstream.streams.records.codec.shown import shown_in, shown_out
 from kinstream.streams.records.codec.updates import update_in, update_out
 from kinstream.streams.records.codec.vectors import block_in, block_out, map_in, map_out
 from kinstream.streams.records.gate import GateDecision, GateOrder
+from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.values import (
     SCALERS,
     Action,
@@ -80,7 +82,16 @@ EVENTS: Final = (
     ItemMap,
 )
 #: Every kind of record.
-ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, GateDecision, ModelUpdate, VectorBlock)
+ALL: Final = (
+    *EVENTS,
+    Feedback,
+    ConstraintBlock,
+    Outcome,
+    ModelVersion,
+    GateDecision,
+    ModelUpdate,
+    VectorBlock,
+)
 
 
 def encode(record: Record, *, float16: bool = False) -> bytes:
@@ -113,10 +124,14 @@ def _version(record: Record) -> int | None:
                 return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
         case Click():
+            if any(click.weight is not None for click in record.clicks):
+                return 4
             if record.scores is not None or any(click.action is not None for click in record.clicks):
                 return 3
             return 1 if record.address is None else 2
         case ClickBlock():
+            if record.weight is not None:
+                return 4
             if record.scores is not None or (record.action is not None and (record.action >= 0).any()):
                 return 3
             return 1 if record.address is None else 2
@@ -154,6 +169,11 @@ def decode(value: bytes | None, *allowed: type[Record]) -> Record:
 def decode_event(value: bytes | None) -> Event:
     """A record of `events`. Raises `BadRecord`."""
     return cast(Event, decode(value, *EVENTS))
+
+
+def decode_feedback(value: bytes | None) -> Click | Feedback:
+    """A record of `feedback`. Raises `BadRecord`."""
+    return cast(Click | Feedback, decode(value, Click, Feedback))
 
 
 def decode_constraints(value: bytes | None) -> ConstraintBlock | Control:
@@ -423,6 +443,7 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "ItemBlock": _item_out,
     "Click": click_out,
     "ClickBlock": click_block_out,
+    "Feedback": feedback_out,
     "Relation": _relation_out,
     "RelationBlock": relation_block_out,
     "Control": _control_out,
@@ -440,6 +461,7 @@ _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "ItemBlock": _item_in,
     "Click": click_in,
     "ClickBlock": click_block_in,
+    "Feedback": feedback_in,
     "Relation": _relation_in,
     "RelationBlock": relation_block_in,
     "Control": _control_in,

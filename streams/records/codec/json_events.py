@@ -14,9 +14,11 @@ import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, check_space, scores_of, strings, text
+from kinstream.streams.records.codec.clicks import weight_of
 from kinstream.streams.records.codec.json_text import parse
 from kinstream.streams.records.codec.parts import load_position
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
+from kinstream.streams.records.lists.feedback import HEAVIEST
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
@@ -42,7 +44,7 @@ _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "relation": (frozenset({"left", "right", "similar", "time_ms"}), frozenset({"source", "load"})),
 }
 
-_CLICK: Final = {"item", "time_ms", "dwell_ms", "action"}
+_CLICK: Final = {"item", "time_ms", "dwell_ms", "action", "weight"}
 #: The types of numbers that the parser makes; true and false are of another.
 _NUMBERS: Final = frozenset({int, float})
 
@@ -184,11 +186,12 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
     clicks = []
     for click in _list(body["clicks"], "clicks"):
         if not isinstance(click, dict) or not {"item", "time_ms"} <= click.keys() <= _CLICK:
-            raise BadRecord(Reason.BAD_SHAPE, "a click is {item, time_ms, dwell_ms?, action?}")
+            raise BadRecord(Reason.BAD_SHAPE, "a click is {item, time_ms, dwell_ms?, action?, weight?}")
         dwell = None if click.get("dwell_ms") is None else _integer(click["dwell_ms"], "dwell_ms")
         action = None if click.get("action") is None else _text(click["action"], "action")
         time_ms = _integer(click["time_ms"], "time_ms")
-        clicks.append(ItemClick(_text(click["item"], "item"), time_ms, dwell, action))
+        weight = None if click.get("weight") is None else _weight(click["weight"])
+        clicks.append(ItemClick(_text(click["item"], "item"), time_ms, dwell, action, weight))
     query: tuple[Table, ...] = ()
     if body.get("query_vector") is not None:
         raw = body["query_vector"]
@@ -214,6 +217,12 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
         optional["address"],
         _scores(body.get("scores"), len(items)),
     )
+
+
+def _weight(value: Any) -> float:
+    if type(value) not in _NUMBERS:
+        raise BadRecord(Reason.BAD_SHAPE, "weight must be a number")
+    return weight_of(float(np.float32(min(value, 2.0 * HEAVIEST))))
 
 
 def _scores(value: Any, rows: int) -> Scores | None:

@@ -447,6 +447,24 @@ def wrong_questions_are_refused(world: World) -> None:
     world.grow(ANSWERS, REQUESTS, route="/search", status="404")
 
 
+SPACE: Final = {"space": "digits"}
+
+
+@case({3: [], 8: [warning("ServeNotRecorded", **SPACE)], 30: [warning("ServeNotRecorded", **SPACE)]})
+def shown_lists_are_dropped(world: World) -> None:
+    world.grow("kinstream_serve_dropped_lists_total", 3, instance="query:8088", space="digits")
+
+
+@case({8: [warning("ServeNotRecorded", **SPACE)]})
+def feedback_is_not_acknowledged(world: World) -> None:
+    world.grow("kinstream_serve_feedback_total", 1, fate="not-written", instance="query:8088", space="digits")
+
+
+@case({12: [], 30: []})
+def clients_send_feedback_too_late(world: World) -> None:
+    world.grow("kinstream_serve_feedback_total", 50, fate="late-list", instance="query:8088", space="digits")
+
+
 @case(
     {
         10: [],

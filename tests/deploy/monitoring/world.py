@@ -219,6 +219,10 @@ def _search(world: World, instance: str, spaces: Sequence[str], flows: Callable[
         world.put("kinstream_serve_model_behind", lambda minute: int(flows(minute)), **where)
         asked = {"instance": instance, "space": space}
         world.count("kinstream_serve_queries_total", lambda minute: REQUESTS * flows(minute), **asked)
+        world.count("kinstream_serve_recorded_lists_total", lambda minute: REQUESTS * flows(minute), **asked)
+        world.count("kinstream_serve_dropped_lists_total", 0, **asked)
+        for fate, number in (("written", 5), ("not-written", 0), ("late-list", 2)):
+            world.count("kinstream_serve_feedback_total", number, fate=fate, **asked)
     count = "kinstream_serve_request_duration_seconds_count"
     for status, each in (("200", REQUESTS), ("404", REQUESTS / 10), ("503", 0)):
         route = {"instance": instance, "route": "/search", "status": status}

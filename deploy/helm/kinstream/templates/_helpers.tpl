@@ -129,9 +129,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ end -}}
 {{- end -}}
 
+{{- /* Whether the gate's key is needed: it signs the ids of drafted, randomised and recorded lists. */ -}}
+{{- define "kinstream.signs" -}}
+{{- $signs := or .Values.gate.spaces .Values.randomise -}}
+{{- range .Values.serve.spaces -}}
+{{- if .record -}}{{- $signs = true -}}{{- end -}}
+{{- end -}}
+{{- if $signs -}}true{{- end -}}
+{{- end -}}
+
 {{- define "kinstream.toml" -}}
 # Made by the chart.
-{{- if or .Values.gate.spaces .Values.randomise }}
+{{- if include "kinstream.signs" . }}
 gate_key_file = "/etc/kinstream-gate/key"
 {{- if .Values.gate.keySecret.retiringKey }}
 gate_key_retiring_file = "/etc/kinstream-gate/retiring"
@@ -218,6 +227,9 @@ gate_key_retiring_file = "/etc/kinstream-gate/retiring"
 {{- fail (printf "serve.spaces.%s follows %s, which is not a learner" $name $space.learner) -}}
 {{- end -}}
 {{- if eq (default "index" $space.backend) "index" -}}{{- $role = "serve" -}}{{- end -}}
+{{- end -}}
+{{- range .Values.serve.spaces -}}
+{{- if .record -}}{{- $role = "serve-record" -}}{{- end -}}
 {{- end -}}
 {{- /* It has no state, so no generations either. */ -}}
 {{- if .Values.serve.spaces -}}
@@ -460,7 +472,7 @@ containers:
         mountPath: /etc/kinstream-secrets
         readOnly: true
       {{- end }}
-      {{- if or $gate.spaces $root.Values.randomise }}
+      {{- if include "kinstream.signs" $root }}
       - name: gate-key
         mountPath: /etc/kinstream-gate
         readOnly: true
@@ -497,10 +509,10 @@ volumes:
       defaultMode: 288
     {{- end }}
   {{- end }}
-  {{- if or $gate.spaces $root.Values.randomise }}
+  {{- if include "kinstream.signs" $root }}
   - name: gate-key
     secret:
-      secretName: {{ required "gate.keySecret.name: the gate and randomised lists need a Secret with their key" $gate.keySecret.name }}
+      secretName: {{ required "gate.keySecret.name: the gate, and lists that are randomised or recorded, need a Secret with their key" $gate.keySecret.name }}
       defaultMode: 288
       items:
         - key: {{ $gate.keySecret.key }}

@@ -1,0 +1,1 @@
+"""What the service has shown, and feedback on it, written to `kinstream.feedback`."""

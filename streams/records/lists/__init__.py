@@ -1,0 +1,1 @@
+"""What was done with lists that a service has shown."""
