@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.crash.feedback import SECRET, Loop, storm
 from tests.faults import conftest as faults
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 _proxied, mortal = faults._proxied, faults.mortal
@@ -22,6 +25,46 @@ def loop(mortal: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     yield found
     print("\n".join(found.tails()))
     found.close()
+
+
+@pytest.mark.timeout(300)
+def test_answers_go_on_while_the_broker_stands_still(loop: Loop) -> None:
+    until(loop.ready, "the service is ready")
+    body = {"vectors": [[0.5] * 8], "k": 5}
+    with httpx.Client(base_url=loop.url, timeout=20) as client:
+
+        def counted(series: str) -> float:
+            lines = client.get("/metrics").text.splitlines()
+            return sum(
+                float(one.split()[-1]) for one in lines if one.startswith(f"kinstream_serve_{series}_total")
+            )
+
+        def written() -> bool:
+            client.post("/search", json=body).raise_for_status()
+            return counted("recorded_lists") > 0
+
+        until(written, "lists are written")
+        loop.broker.pause()
+        try:
+            seconds = []
+            for _ in range(50):
+                began = time.monotonic()
+                result = client.post("/search", json=body).json()["results"][0]
+                seconds.append(time.monotonic() - began)
+            # A list waits for `request_seconds`, and no answer for a list.
+            assert max(seconds) < 2.5
+            given = {"list_id": result["list_id"], "item": result["neighbours"][0]["id"], "key": "again"}
+            refused = client.post("/feedback", json={"feedback": [given]})
+            assert refused.status_code in (503, 504)
+            until(lambda: counted("dropped_lists") >= 50, "lists are dropped")
+        finally:
+            loop.broker.resume()
+        until(
+            lambda: client.post("/feedback", json={"feedback": [given]}).status_code == 200,
+            "feedback is taken",
+        )
+        before = counted("recorded_lists")
+        until(lambda: written() and counted("recorded_lists") > before, "lists are written again")
 
 
 @pytest.mark.timeout(900)
