@@ -306,6 +306,7 @@ class Adapter(Bilinear):
     def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
         X = batch.X + batch.X.dtype.type(0)  # Adding zero makes -0 and 0 one value.
         own = hashes(X.view(np.uint32))
+        self._take_in(batch, own)
         usable = batch.usable & self._short(X)[batch.index].all(axis=1)
         some: NDArray[np.bool_] = (X != 0).any(axis=1)
         good = usable & some[batch.index].all(axis=1)
@@ -328,6 +329,9 @@ class Adapter(Bilinear):
                     outcomes.utilised[row], outcomes.clipped[row] = self._learn_waiting()
             self._measure(X, batch.index, judged, len(batch), found)
         self._report(batch, np.where(usable, found, np.nan), outcomes)
+
+    def _take_in(self, batch: Batch, own: NDArray[np.uint64]) -> None:
+        """Called before the rows of a batch are learned, with the hashes (n,) of its vectors."""
 
     def _short(self, X: Rows) -> NDArray[np.bool_]:
         """(n,) whose lengths leave room for products of what the map makes of them."""

@@ -79,31 +79,34 @@ def _follow(
         scales[k] += (deviation - scales[k]) * max(1.0 / seen[k], slowest)
         recent[(seen[k] - 1) % len(recent), k] = deviation
         if seen[k] >= len(recent):
+            above, below, half = 0, 0, len(recent) // 2
             for j in range(len(recent)):
-                sorted_[j] = recent[j, k]
-            sorted_.sort()
-            middle = sorted_[len(recent) // 2]
-            if middle > jump * scales[k] or jump * middle < scales[k]:
-                scales[k] = middle
+                above += recent[j, k] > jump * scales[k]
+                below += jump * recent[j, k] < scales[k]
+            # What holds of more than half of an odd number holds of the median.
+            if above > half or below > half:
+                for j in range(len(recent)):
+                    sorted_[j] = recent[j, k]
+                sorted_.sort()
+                scales[k] = sorted_[half]
         for i in range(n):
             Z[i, k] = min(max(Z[i, k] / scales[k], -most), most)
 
 
 @compiled
 def _gain(v: Matrix, clicked: NDArray[np.bool_], unbias: Matrix) -> float:
-    """What a ranking gives to the clicked items of a list; ties are lost."""
-    total, gain = 0.0, 0.0
+    """What a ranking gives to the clicked items of a list, not divided by their weights; ties are lost."""
+    gain = 0.0
     for c in range(len(v)):
         if not clicked[c]:
             continue
-        total += unbias[c]
         rank = 0
         for i in range(len(v)):
             if not v[i] < v[c]:
                 rank += 1
         if rank <= CUT:
             gain += unbias[c] / np.log2(1.0 + rank)
-    return gain / total
+    return gain
 
 
 @compiled
@@ -120,29 +123,39 @@ def _compare(
 ) -> None:
     """Add to the sums (4, 1 + 2 K) what the learned ranking gains more than the first one and each signal."""
     n, K = Z.shape
-    v = np.zeros(n)
+    v, first, total = np.zeros(n), np.zeros(n), 0.0
     for i in range(n):
         for k in range(K):
             v[i] += W[k] * Z[i, k]
-    learned = _gain(v, clicked, unbias)
-    for j in range(1 + 2 * K):
-        v[:] = 0.0
-        if j == 0:
-            for k in range(K):
-                if shares[k] == 0.0:
-                    continue
-                low, high = np.inf, -np.inf
-                for i in range(n):
-                    if np.isfinite(s[i, k]):
-                        low, high = min(low, Z[i, k]), max(high, Z[i, k])
-                if high > low:
-                    for i in range(n):
-                        v[i] += shares[k] * Z[i, k] / (high - low)
-        else:
-            k = (j - 1) // 2
+        if clicked[i]:
+            total += unbias[i]
+    for k in range(K):
+        if shares[k] == 0.0:
+            continue
+        low, high = np.inf, -np.inf
+        for i in range(n):
+            if np.isfinite(s[i, k]):
+                low, high = min(low, Z[i, k]), max(high, Z[i, k])
+        if high > low:
             for i in range(n):
-                v[i] = Z[i, k] if j % 2 else -Z[i, k]
-        more = learned - _gain(v, clicked, unbias)
+                first[i] += shares[k] * Z[i, k] / (high - low)
+    learned = _gain(v, clicked, unbias) / total
+    gains = np.zeros(1 + 2 * K)
+    gains[0] = _gain(first, clicked, unbias)
+    for c in range(n):
+        if not clicked[c]:
+            continue
+        for k in range(K):
+            up, down = 0, 0
+            for i in range(n):
+                up += Z[i, k] >= Z[c, k]
+                down += Z[i, k] <= Z[c, k]
+            if up <= CUT:
+                gains[1 + 2 * k] += unbias[c] / np.log2(1.0 + up)
+            if down <= CUT:
+                gains[2 + 2 * k] += unbias[c] / np.log2(1.0 + down)
+    for j in range(1 + 2 * K):
+        more = learned - gains[j] / total
         sums[0, j] = keep * sums[0, j] + worth
         sums[1, j] = keep * keep * sums[1, j] + worth * worth
         sums[2, j] = keep * sums[2, j] + worth * more
@@ -294,34 +307,65 @@ def mapped(Q: Any, T: Any, P: Any) -> None:
 
 
 @compiled
-def similarities(X: Any, item: Any, query: Any, moved: Any, anchors: Any, out: Matrix) -> None:
-    """Fill out (2, t) with the products of items with their queries, and with the mapped queries.
+def similarities(
+    X: Any,
+    item: Any,
+    starts: Any,
+    query: Any,
+    first: int,
+    last: int,
+    anchors: Any,
+    moved: Any,
+    lengths: Matrix,
+    columns: Numbers,
+    out: Matrix,
+) -> None:
+    """Write into two columns of out (t, K) the products of items with their queries, and with the mapped queries.
 
-    Sums are of 16 parts, so that they are fast; their order is fixed.
+    Sums are of 16 parts, so that they are fast; their order is fixed. Several steps are written as one, because the
+    compiler checks before each whether arrays overlap.
 
     Parameters
     ----------
     X : (n, d) vectors.
-    item : (t,) rows of the items.
-    query : (t,) rows of `moved` and `anchors`.
-    moved : (b, d) mapped queries.
-    anchors : (b,) rows of the queries.
+    item, starts, query : (t,), (k + 1,) and (k,) rows of the items of lists, and of their queries.
+    first, last : lists to take.
+    anchors, moved : (b,) rows of their queries, rising, and (b, d) what the map makes of these.
+    lengths : (b,) by which the second products are divided.
+    columns : (2,) of the products.
     """
     d = X.shape[1]
     whole = d - d % 16
     a, b = np.empty(16, X.dtype), np.empty(16, X.dtype)
-    for t in range(len(item)):
-        x, q, m = X[item[t]], X[anchors[query[t]]], moved[query[t]]
-        a[:], b[:] = 0, 0
-        for j in range(0, whole, 16):
+    for at in range(first, last):
+        low, high = 0, len(anchors)
+        while low < high:
+            middle = (low + high) // 2
+            if anchors[middle] < query[at]:
+                low = middle + 1
+            else:
+                high = middle
+        q, m = X[query[at]], moved[low]
+        for t in range(starts[at], starts[at + 1]):
+            x = X[item[t]]
+            a[:], b[:] = 0, 0
+            j = 0
+            while j + 64 <= whole:
+                for c in range(16):
+                    i, k, n, o = j + c, j + c + 16, j + c + 32, j + c + 48
+                    a[c] = (((a[c] + x[i] * q[i]) + x[k] * q[k]) + x[n] * q[n]) + x[o] * q[o]
+                    b[c] = (((b[c] + x[i] * m[i]) + x[k] * m[k]) + x[n] * m[n]) + x[o] * m[o]
+                j += 64
+            while j < whole:
+                for c in range(16):
+                    a[c] += x[j + c] * q[j + c]
+                    b[c] += x[j + c] * m[j + c]
+                j += 16
+            for i in range(whole, d):
+                a[i - whole] += x[i] * q[i]
+                b[i - whole] += x[i] * m[i]
+            one, two = 0.0, 0.0
             for c in range(16):
-                a[c] += x[j + c] * q[j + c]
-                b[c] += x[j + c] * m[j + c]
-        for j in range(whole, d):
-            a[j - whole] += x[j] * q[j]
-            b[j - whole] += x[j] * m[j]
-        one, two = 0.0, 0.0
-        for c in range(16):
-            one += float(a[c])
-            two += float(b[c])
-        out[0, t], out[1, t] = one, two
+                one += float(a[c])
+                two += float(b[c])
+            out[t, columns[0]], out[t, columns[1]] = one, two / lengths[low]

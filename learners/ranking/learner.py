@@ -151,10 +151,9 @@ class Ranking(Adapter):
         finally:
             self._lists = None
 
-    def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
+    def _take_in(self, batch: Batch, own: NDArray[np.uint64]) -> None:
         if self._lists is not None:
-            self._lists.prepare(batch.X, batch.group)
-        super()._fit(batch, outcomes)
+            self._lists.prepare(own, batch.group)
 
     def _measure(
         self, X: Rows, index: NDArray[np.int32], first: int, last: int, found: NDArray[np.float64]

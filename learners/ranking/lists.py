@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels import weights as kernels
-from kinstream.learners.kernels.ensembles.vector_hashes import hashes
 from kinstream.learners.ranking.weights import Weights, Whole
 from kinstream.streams.records.held_out import ShownLists
 from kinstream.streams.records.scores import ADAPTED, MOST_NAMES, SIMILARITY
@@ -38,22 +39,25 @@ class BlockLists:
         #: First rows of the block's events in whose lists a guard shortened the change of a weight.
         self.clipped: list[int] = []
 
-    def prepare(self, X: Rows, group: int) -> None:
-        """Take the scaled vectors (n, d) of the block, and the number of the batch's rows for each constraint."""
-        self._group = group
-        lists, rows = self._lists, self._numbers
-        lengths = np.diff(lists.starts)[rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        places = np.arange(starts[-1]) + np.repeat(lists.starts[rows] - starts[:-1], lengths)
-        self._query, self._item, self._lengths = lists.query[rows], lists.item[places], lengths
+    def prepare(self, own: NDArray[np.uint64], group: int) -> None:
+        """Take the hashes (n,) of the block's vectors, and the number of the batch's rows for each constraint."""
+        self._rows = (self._begins * group).tolist()
+        lists, numbers = self._lists, self._numbers
+        starts: NDArray[np.int32] = lists.starts
+        rows: Numbers | slice = slice(None)
+        places: Numbers | slice = slice(None)
+        if numbers is not None:
+            rows, lengths = numbers, np.diff(lists.starts)[numbers]
+            starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+            places = np.arange(starts[-1]) + np.repeat(lists.starts[numbers] - starts[:-1], lengths)
+        self._query, self._item = lists.query[rows], lists.item[places]
         names = () if lists.scores is None else lists.scores.names[:MOST_NAMES]
-        every = tuple(sorted((ADAPTED, SIMILARITY, *names)))
-        values = np.empty((len(places), len(every)))
+        every, columns, self._computed = _layout(names)
+        values = np.empty((int(starts[-1]), len(every)))
         if lists.scores is not None:
-            values[:, [every.index(name) for name in names]] = lists.scores.values[places, : len(names)]
-        keys = hashes((X[self._query] + X.dtype.type(0)).view(np.uint32))
+            values[:, columns] = lists.scores.values[places, : len(names)]
         clicked, actors = lists.clicked[places], lists.actor[rows]
-        self._whole = Whole(every, values, starts, clicked, keys, actors, lists.exponent)
+        self._whole = Whole(every, values, starts, clicked, own[self._query], actors, lists.exponent)
 
     def learn(
         self, weights: Weights, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool, last: int
@@ -62,27 +66,38 @@ class BlockLists:
 
         Parameters
         ----------
-        X : (n, d) as in `prepare`.
+        X : (n, d) vectors of the block.
         anchors, moved : (b,) rows of the queries of these lists, rising, and (b, d) what the map makes of them.
         cosine : whether the adapted similarity is a cosine, of vectors of length 1.
         """
-        done, upto = self._done, int(np.searchsorted(self._begins * self._group, last))
+        done, upto = self._done, bisect_left(self._rows, last)
         if upto <= done:
             return
         whole = self._whole
-        begin, end = whole.starts[done], whole.starts[upto]
-        of = np.repeat(np.searchsorted(anchors, self._query[done:upto]), self._lengths[done:upto])
-        two = np.empty((2, end - begin))
-        arguments: Any = (X, self._item[begin:end], of, moved, np.ascontiguousarray(anchors), two)
-        kernels.similarities(*arguments)
         if cosine:
             lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved, dtype=np.float64))
-            two[1] /= np.where(lengths > _TINY, lengths, 1.0)[of]
-        for name, values in zip((SIMILARITY, ADAPTED), two, strict=True):
-            whole.values[begin:end, whole.names.index(name)] = values
+            lengths[~(lengths > _TINY)] = 1.0
+        else:
+            lengths = np.ones(len(moved))
+        lists = (X, self._item, whole.starts, self._query, done, upto)
+        queries = (np.ascontiguousarray(anchors), moved, lengths)
+        arguments: Any = (*lists, *queries, self._computed, whole.values)
+        kernels.similarities(*arguments)
         clipped = weights.learn(whole.part(done, upto))
         self.clipped += self._begins[done:upto][clipped].tolist()
         self._done = upto
+
+
+@lru_cache(64)
+def _layout(names: tuple[str, ...]) -> tuple[tuple[str, ...], Numbers | slice, Numbers]:
+    """All signals of lists with these scores, sorted; the places of the scores, and of the two similarities."""
+    every = tuple(sorted((ADAPTED, SIMILARITY, *names)))
+    columns, computed = (
+        np.array([every.index(name) for name in some], np.int64) for some in (names, (SIMILARITY, ADAPTED))
+    )
+    # Columns beside each other are written faster.
+    together = len(columns) and (np.diff(columns) == 1).all()
+    return every, slice(columns[0], columns[-1] + 1) if together else columns, computed
 
 
 def mapped(Q: Rows, parts: list[Rows]) -> Rows:
@@ -104,16 +119,21 @@ def mapped(Q: Rows, parts: list[Rows]) -> Rows:
     return projected
 
 
-def _begins(block: ConstraintBlock, lists: ShownLists) -> tuple[Numbers, Numbers]:
-    """(k,) first rows of the events of lists, rising, and the lists' numbers.
+def _begins(block: ConstraintBlock, lists: ShownLists) -> tuple[Numbers, Numbers | None]:
+    """(k,) first rows of the events of lists, rising, and the lists' numbers; None for all of them in order.
 
     Lists and events are in one order, and an event has its list's query and a clicked item.
     """
-    events = np.arange(len(block)) if block.events is None else block.events
-    firsts = np.flatnonzero(np.diff(events, prepend=-1))
-    anchors, items = block.index[firsts, 0], block.index[firsts, 1]
+    if block.events is None:
+        firsts = np.arange(len(block))
+    else:
+        first = np.ones(len(block), np.bool_)
+        np.not_equal(block.events[1:], block.events[:-1], out=first[1:])
+        firsts = np.flatnonzero(first)
+    anchors = block.index[firsts, 0]
     if np.array_equal(anchors, lists.query):
-        return firsts, np.arange(len(lists))
+        return firsts, None
+    items = block.index[firsts, 1]
     waiting: dict[int, list[int]] = defaultdict(list)
     for i, query in enumerate(lists.query.tolist()):
         waiting[query].append(i)

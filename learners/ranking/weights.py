@@ -130,9 +130,10 @@ class Weights:
                 self._admit([lists.names[k] for k in fresh if comes[k] == at])
                 continue
             last = min([len(lists.queries), *comes.values()])
-            self._weigh(lists.part(at, last), clipped[at:last])
+            some = lists if last - at == len(clipped) else lists.part(at, last)
+            self._weigh(some, clipped[at:last])
             at = last
-        self.clipped += int(clipped.sum())
+        self.clipped += int(np.count_nonzero(clipped))
         return clipped
 
     def _weigh(self, lists: Whole, clipped: Flags) -> None:
