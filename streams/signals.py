@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 #: The cosine or inner product with the query as it is, and with the one that the learned map makes of it. Learners
@@ -13,3 +14,32 @@ COMPUTED: Final = (SIMILARITY, ADAPTED)
 TEXT: Final = "text"
 #: Names of the scores of a space.
 MOST_NAMES: Final = 32
+
+
+def lost_weights(weighed: Collection[str], known: Collection[str], space: str) -> tuple[str, str] | None:
+    """What is wrong where a model weighs signals that a space of the service does not have, and what mends it.
+
+    Parameters
+    ----------
+    weighed, known : names of the signals of the model, and of the space.
+
+    Returns
+    -------
+    None if the space has them all.
+    """
+    lost = sorted(set(weighed) - set(known))
+    if not lost:
+        return None
+    text = (
+        f"the model weighs {', '.join(map(repr, lost))}, which the space does not have: that weight is lost"
+    )
+    free = sorted(set(known) - set(weighed) - set(COMPUTED))
+    if not free:
+        return (
+            text,
+            f"add a column of that name to serve.spaces.{space}.signals, or send no such score in lists",
+        )
+    return (
+        text,
+        f"the space has {', '.join(map(repr, free))}: if it is the same score, give it this name in lists",
+    )

@@ -10,7 +10,7 @@ from typing import Final
 
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.system.check_result import Finding, refusable
-from kinstream.cli.system.service_checks import service_findings, unserved_findings
+from kinstream.cli.system.service_checks import lost_findings, service_findings, unserved_findings
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.producers.sources.values.partition_time import MAX_AHEAD_MS
 from kinstream.streams.agents.generations.birth import compare, read_birth
@@ -41,6 +41,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield checkpoint_store(settings)
     yield from vector_stores(settings)
     yield from unserved_findings(settings)
+    yield from lost_findings(settings)
     if not settings.kafka.bootstrap_servers:
         text = "no address is set: `kinstream up` uses the embedded broker, which forgets everything"
         yield Finding("brokers", False, text, "set KAFKA_BOOTSTRAP_SERVERS or kafka.bootstrap_servers")

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from kinstream.cli.local.system import address_of
 from kinstream.cli.system.check_result import Finding, refusable
+from kinstream.streams.errors import SettingsError
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.rights.access import check_role
-from kinstream.streams.settings import Settings
+from kinstream.streams.settings import ServeSpaceSettings, Settings
+from kinstream.streams.signals import lost_weights
 from kinstream.streams.spelling import meant
 
 #: Seconds for an answer of a service, and the largest one in bytes.
@@ -56,6 +58,29 @@ def unserved_findings(settings: Settings) -> Iterator[Finding]:
                 yield Finding(f"{section}.{space}", False, text, mend)
 
 
+def lost_findings(settings: Settings) -> Iterator[Finding]:
+    """Signals that a ranking weighs from its start, or in a file, and that its space does not have."""
+    for name, section in settings.serve.spaces.items():
+        weighed = _weighed(settings, section) if section.ranks else {}
+        lost = lost_weights([one for one, weight in weighed.items() if weight], section.known_signals, name)
+        if lost is not None:
+            yield Finding(f"serve.spaces.{name}", False, *lost)
+
+
+def _weighed(settings: Settings, section: ServeSpaceSettings) -> dict[str, float]:
+    if section.model is not None:
+        from kinstream.search.queries.model import QueryModel
+
+        try:
+            blend = QueryModel.from_file(section.model).blend
+        except SettingsError:
+            return {}  # what else is wrong with the file is the service's to say
+        return {} if blend is None else dict(zip(blend.names, blend.weights.tolist(), strict=True))
+    learner = settings.learners.get(section.learner or "")
+    start = None if learner is None or learner.kind != "ranking" else learner.arguments().get("start")
+    return start if isinstance(start, dict) else {}
+
+
 def _running(url: str) -> Finding:
     about = "serve here"
     if not url:
@@ -72,7 +97,8 @@ def _running(url: str) -> Finding:
         return Finding(about, False, f"another program answers at {url}", "end it, or set serve.http_port")
     if waiting:
         return Finding(about, False, f"{url} waits for {'; '.join(map(str, waiting))}")
-    return Finding(about, True, f"ready at {url}")
+    notes = found.get("notes") or []
+    return Finding(about, True, "; ".join([f"ready at {url}", *map(str, notes)]))
 
 
 def _body(error: urllib.error.HTTPError) -> Any:

@@ -196,6 +196,16 @@ class Space(ABC):
         """The age of the newest model; None for a pinned one."""
         return None if self.subscription is None else self.subscription.staleness()
 
+    def notes(self) -> Iterator[str]:
+        """What a person should know although the space is ready. It names spaces and models, and no file."""
+        found = None if self.subscription is None else self.subscription.choice.withheld
+        if found is not None:
+            yield f"space {self.name!r}: the newest model of {self.learner} is withheld, {found}"
+
+    def held(self, query: Query) -> int:
+        """Items of all queries that are in memory at once."""
+        return len(query.names) * query.k
+
     def withheld(self) -> dict[str, Any]:
         """That the learner withholds its newest model, if it does."""
         found = None if self.subscription is None else self.subscription.choice.withheld

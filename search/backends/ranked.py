@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.ranking.blend import Blend
 from kinstream.search.backends.base import Neighbour, Query, TooLarge
-from kinstream.search.backends.store import Ranked, StoreSpace
+from kinstream.search.backends.store import Ranked, StoreSpace, log
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores import kinds
@@ -18,7 +18,7 @@ from kinstream.search.stores.base import Asked, Candidates, Place, RankingStore,
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import ServeSpaceSettings, Settings
-from kinstream.streams.signals import ADAPTED, SIMILARITY
+from kinstream.streams.signals import ADAPTED, SIMILARITY, lost_weights
 
 
 class RankedSpace(StoreSpace):
@@ -46,6 +46,10 @@ class RankedSpace(StoreSpace):
         self._candidates = store.candidates
         self.texts = bool(section.text)
         self._most = section.candidates
+        self._known = section.known_signals
+        #: The last blend that was looked at, and what the log says of weights that are lost.
+        self._seen: Blend | None = None
+        self._told: set[str] = set()
         self._cosine = section.distance == COSINE
         shares = section.shares
         self._before = Blend.fixed(shares)
@@ -53,10 +57,39 @@ class RankedSpace(StoreSpace):
             {ADAPTED if one == SIMILARITY else one: share for one, share in shares.items()}
         )
 
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        pair = self.pair()
+        for model in (pair.serving, pair.candidate):
+            if model is not None and (lost := self._lost(model)) is not None:
+                yield f"space {self.name!r}, model of {self.learner}: {lost}"
+
+    def held(self, query: Query) -> int:
+        found = (query.rows is not None) + (query.texts is not None)
+        return len(query.names) * found * max(self._most, query.k)
+
+    def _lost(self, model: QueryModel) -> str | None:
+        """What is wrong where the model weighs signals that the space does not have."""
+        blend = model.blend
+        weighed = (
+            [] if blend is None else [name for name, w in zip(blend.names, blend.weights, strict=True) if w]
+        )
+        lost = lost_weights(weighed, self._known, self.name)
+        return None if lost is None else "; ".join(lost)
+
     def _blend(self, model: QueryModel) -> Blend:
         if not model.adapted:
             return self._before
-        return self._after if model.blend is None else model.blend
+        if model.blend is None:
+            return self._after
+        # Once for each model: it is made anew for each.
+        if model.blend is not self._seen:
+            self._seen = model.blend
+            lost = self._lost(model)
+            if lost is not None and lost not in self._told:
+                self._told.add(lost)
+                log.warning("space %r, model of %s: %s", self.name, self.learner, lost)
+        return model.blend
 
     def _rank(self, model: QueryModel, query: Query, rows: Sequence[int], mapped: Vectors | None) -> Ranked:
         asked = [

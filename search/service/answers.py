@@ -133,7 +133,7 @@ class Answering:
     # ---- parts ------------------------------------------------------------------------------------------------------
 
     def _answer(self, space: Space, query: Query) -> bytes:
-        charge(len(query.names), query.k)
+        charge(space.held(query))
         try:
             found = space.answer(query, partial(_note, space))
         except _REFUSED as error:

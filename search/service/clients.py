@@ -34,8 +34,8 @@ _LOOK_SECONDS: Final = 1.0
 #: Clients whose requests are counted for the limit; the one that has not asked for longest makes room.
 _MOST_CLIENTS: Final = 10_000
 
-#: Neighbours that count as one request more.
-_NEIGHBOURS: Final = 1_000
+#: Items that count as one request more.
+_ITEMS: Final = 1_000
 
 _space: ContextVar[list[str] | None] = ContextVar("space", default=None)
 _spending: ContextVar[Callable[[int], None] | None] = ContextVar("spending", default=None)
@@ -55,16 +55,16 @@ def noting() -> list[str]:
     return noted
 
 
-def charge(queries: int, k: int) -> None:
-    """Count the present request by its size, before the work: once more for each 1,000 neighbours that it asks for.
+def charge(items: int) -> None:
+    """Count the present request by the items that it holds at once, before the work: once more for each 1,000.
 
     Raises
     ------
     Refused : what its client has asked for before is not yet made up for (429), or too many neighbours are being
         answered (503).
     """
-    take(queries * k)
-    more, spend = queries * k // _NEIGHBOURS, _spending.get()
+    take(items)
+    more, spend = items // _ITEMS, _spending.get()
     if more and spend is not None:
         spend(more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.search.backends.base import Space, Waiting
@@ -89,7 +89,7 @@ class Service:
             live=list(self._live()),
             ready=list(self._checks()),
             about={"agent": "serve", "pid": os.getpid()},
-            notes=lambda: _notes(self.spaces.values()),
+            notes=lambda: [note for one in self.spaces.values() for note in one.notes()],
         )
 
     def _stores(self, create: Callable[[str, Place], Store] | None) -> dict[str, StoreSpace]:
@@ -229,16 +229,6 @@ def _loader(settings: Settings) -> Loads:
     from kinstream.search.queries.adapter import query_loader
 
     return _Loaders(Loader(settings), query_loader(settings), settings.serve.stored)
-
-
-def _notes(spaces: Iterable[Space]) -> list[str]:
-    """What `/readyz` says of models that are withheld. It is open to all: it names spaces and models, and no file."""
-    found = ((one, one.subscription.choice.withheld) for one in spaces if one.subscription is not None)
-    return [
-        f"space {one.name!r}: the newest model of {one.learner} is withheld, {withheld}"
-        for one, withheld in found
-        if withheld is not None
-    ]
 
 
 def threads_of(limits: ServeSettings) -> int:

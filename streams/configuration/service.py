@@ -115,6 +115,11 @@ class ServeSpaceSettings(Section):
         return self.blend or {SIMILARITY: 0.5, TEXT: 0.5} if self.text else self.blend or {SIMILARITY: 1.0}
 
     @property
+    def known_signals(self) -> tuple[str, ...]:
+        """What a ranking of the space can go by."""
+        return (SIMILARITY, ADAPTED, *([TEXT] if self.text else []), *self.signals)
+
+    @property
     def stored(self) -> bool:
         """Whether a store of others holds the items."""
         return self.backend != INDEX

@@ -11,11 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kinstream.cli.system import service_checks
 from kinstream.cli.system.check_result import Finding
-from kinstream.cli.system.service_checks import service_findings, unserved_findings
+from kinstream.cli.system.service_checks import lost_findings, service_findings, unserved_findings
 from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.streams.errors import AccessDenied
 from kinstream.streams.settings import Settings
@@ -191,3 +192,35 @@ def test_gates_and_randomised_lists_of_spaces_that_no_service_serves_are_faults(
     assert not any(finding.good for finding in one.values())
     # The service may have settings of its own.
     assert not list(unserved_findings(Settings(**lists, **sixteen)))
+
+
+def test_a_signal_that_a_ranking_weighs_and_its_space_does_not_have_is_a_fault(tmp_path: Path) -> None:
+    def found(own: dict[str, Any], **space: Any) -> list[Finding]:
+        served = {"backend": "pgvector", "collection": "docs", "text": "words", "learner": "own", **space}
+        sections: dict[str, Any] = {
+            "builders": {"clicks": {"kind": "clicks"}},
+            "learners": {"own": {"from": ["clicks"], **own}},
+            "serve": {"spaces": {"docs": served}},
+        }
+        return list(lost_findings(Settings(**sections)))
+
+    start = {"similarity": 0.5, "bm25": 0.5, "age": 0.0}
+    (one,) = found({"kind": "ranking", "start": start})
+    assert (one.about, one.good) == ("serve.spaces.docs", False)
+    assert "weighs 'bm25', which the space does not have" in one.text and "'text'" in one.mend
+    (one,) = found({"kind": "ranking", "start": {"text": 0.5, "bm25": 0.5}})
+    assert "add a column of that name to serve.spaces.docs.signals" in one.mend
+    assert not found({"kind": "ranking", "start": start}, signals=["bm25"])
+    assert not found({"kind": "ranking", "start": {"similarity": 0.5, "text": 0.5}})
+    assert not found({"kind": "ranking"}) and not found({"kind": "adapter"})
+    # A file of a model brings its weights.
+    arrays: dict[str, Any] = {
+        "signals": np.array(["adapted", "bm25"]),
+        "weights": np.ones(2),
+        "scales": np.ones(2),
+    }
+    about = {"generation": 1, "epoch": 0, "step": 1, "state_sha256": "", "learner": "own", "query_map": "W"}
+    np.savez(tmp_path / "model.npz", W=np.eye(2), metadata=np.array(json.dumps(about)), **arrays)
+    (one,) = found({"kind": "ranking"}, learner=None, model=str(tmp_path / "model.npz"))
+    assert "weighs 'bm25'" in one.text
+    assert not found({"kind": "ranking"}, learner=None, model=str(tmp_path / "missing.npz"))

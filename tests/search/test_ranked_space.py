@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,73 @@ def test_a_model_of_its_own_blend_ranks_by_it_and_another_adapts_the_similarity(
         # What no candidate has adds nothing.
         assert one["terms"].keys() == {"age", "bm25", "text"} and one["terms"]["bm25"] == 0.0
     assert store_of(gateway).questions[-1].mapped is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "says"),
+    [
+        (
+            ("bm25", "similarity"),
+            [3.0, 1.0],
+            "weighs 'bm25', which the space does not have.*has 'age', 'text'",
+        ),
+        (
+            ("age", "bm25", "text"),
+            [1.0, -3.0, 1.0],
+            "weighs 'bm25', which.*add a column.*to serve.spaces.docs.signals",
+        ),
+        (("age", "bm25", "text"), [1.0, 0.0, 1.0], None),
+        (("adapted", "text"), [1.0, 1.0], None),
+    ],
+)
+def test_a_weight_that_the_space_has_no_signal_for_is_told_by_its_page_and_once_by_the_log(
+    caplog: pytest.LogCaptureFixture, names: tuple[str, ...], weights: list[float], says: str | None
+) -> None:
+    with (
+        running({"docs": section(**OWN)}, create=lambda _, place: Signals(place)) as gateway,
+        served(gateway) as base,
+        httpx.Client(base_url=base) as client,
+    ):
+        assert "notes" not in client.get("/readyz").json()
+        for step in (1, 2):
+            learner = bilinear(1, step)
+            learner.blend = Blend(names, np.array(weights) * step)
+            gateway.announced.announce("docs", learner, step)
+            gateway.settle()
+            for _ in range(3):
+                assert client.post("/search", json={"vectors": [2.0], "texts": "red"}).status_code == 200
+        page = client.get("/readyz")
+        assert page.status_code == 200
+        gateway.announced.announce("docs", bilinear(1, 3), 3)
+        gateway.settle()
+        assert "notes" not in client.get("/readyz").json()
+    logged = [one.getMessage() for one in caplog.records if "lost" in one.getMessage()]
+    if says is None:
+        assert "notes" not in page.json() and not logged
+    else:
+        (note,), (line,) = page.json()["notes"], logged
+        assert re.search(says, note) and re.search(says, line) and "'docs'" in note
+
+
+@pytest.mark.parametrize(
+    ("asked", "each"),
+    [
+        ({"vectors": [[2.0], [1.0]], "texts": ["red", "fox"]}, 2 * 300),
+        ({"vectors": [[2.0], [1.0]]}, 300),
+        ({"texts": ["red", "fox"]}, 300),
+        ({"texts": ["red", "fox"], "k": 900}, 900),
+        ({"vectors": [[2.0], [1.0]], "texts": ["red", "fox"], "k": 900}, 2 * 900),
+    ],
+)
+def test_a_request_is_counted_by_the_candidates_that_it_holds(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], each: int
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr("kinstream.search.service.clients.take", taken.append)
+    own = section(**OWN, candidates=300)
+    with running({"docs": own}, create=lambda _, place: Signals(place)) as gateway, served(gateway) as base:
+        assert httpx.post(f"{base}/search", json=asked).status_code == 200
+    assert taken == [2 * each]
 
 
 class Exact(Memory):
