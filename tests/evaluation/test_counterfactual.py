@@ -7,7 +7,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from kinstream.evaluation.counterfactual.estimates import Estimates, Ranked, Sho
 from kinstream.gate.lists.draft import Side, team_draft
 from kinstream.gate.lists.list_id import NONCE_BYTES, show
 from kinstream.streams.records.gate import UNADAPTED, Version
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Action, Click, Control, ItemBlock, ItemClick, Table
 from tests.gate.gates import KEYS
 
@@ -399,6 +400,20 @@ def test_a_list_that_comes_back_later_has_all_its_clicks() -> None:
     found = of(catalogue(rows), before, after, after)
     assert found.uses["used"] == 1
     assert found.shown[0].clicked.tolist() == [0, 0, 1, 0, 0, 0]
+
+
+def test_scores_of_lists_change_no_estimate() -> None:
+    rows = list(range(50))
+    plain = [one_list(n, rows) for n in range(12)]
+    scores = Scores.of({"bm25": [float(k) for k in range(PLACES)], "age": [None] * PLACES})
+    scored = [replace(one, scores=scores if n % 3 else None) for n, one in enumerate(plain)]
+    one, other = (of(catalogue(rows), *lists) for lists in (plain, scored))
+    assert one.uses == other.uses and one.uses["used"] == 12
+    for version in MODELS:
+        first, second = (
+            estimated(found.shown, [found.models[version]], found.people) for found in (one, other)
+        )
+        assert repr(first) == repr(second)
 
 
 def test_a_list_of_which_only_the_top_was_seen_is_evaluated_at_the_top() -> None:

@@ -19,9 +19,10 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.codec import decode_decision, encode
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Version
 from kinstream.streams.records.identity import read_identity
+from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import Action, Control, ModelVersion, Record
 from kinstream.streams.settings import Settings
-from tests.gate.gates import MODEL, SECRET, block, click, drafted
+from tests.gate.gates import ITEMS, MODEL, SECRET, block, click, drafted
 from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states
 from tests.support.memory_log import MemoryLog
@@ -219,14 +220,24 @@ def test_records_of_other_spaces_are_not_even_decoded(tmp_path: Path) -> None:
     assert not letters(log)
 
 
-def test_a_block_gives_the_same_evidence_as_its_lists(tmp_path: Path) -> None:
+def test_a_block_and_scores_give_the_same_evidence_as_plain_lists(tmp_path: Path) -> None:
     rng = random.Random(3)
     some = [(drafted(n), tuple(rng.sample(range(10), rng.randint(0, 3)))) for n in range(60)]
     states = []
-    for form in ("lists", "block"):
+    for form in ("lists", "block", "lists with scores", "block with scores"):
         log = MemoryLog(partitions=1)
-        singles = [click(one, *places, user=f"u{n}") for n, (one, places) in enumerate(some)]
-        for record in singles if form == "lists" else [block(some)]:
+        singles: list[Any] = [click(one, *places, user=f"u{n}") for n, (one, places) in enumerate(some)]
+        records = [block(some)] if form.startswith("block") else singles
+        if form.endswith("scores"):
+            # The first has other names than the rest.
+            records = [
+                replace(
+                    one, scores=Scores.of({name: [rng.random() for _ in range(rows)], "age": [None] * rows})
+                )
+                for one, name in zip(records, ["price", *["bm25"] * 59], strict=False)
+                for rows in [len(ITEMS) * (60 if form.startswith("block") else 1)]
+            ]
+        for record in records:
             log.append("kinstream.events", b"docs", encode(record))
         all_counted = config(min_sessions=100)
         agent = Agent(gate_spec(all_counted), all_counted, log, tmp_path / form)
@@ -235,7 +246,7 @@ def test_a_block_gives_the_same_evidence_as_its_lists(tmp_path: Path) -> None:
         assert space is not None
         assert isinstance(space.core, SpaceGate)
         states.append((space.core.evidence, space.core.fates, space.core.impressions, space.core.challenger))
-    assert states[0] == states[1]
+    assert states[1:] == states[:1] * 3
     assert sum(states[0][1][fate] for fate in (Fate.WON, Fate.LOST, Fate.TIED, Fate.SHOWN)) == 60
 
 

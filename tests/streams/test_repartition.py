@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kinstream.processors.closure import item_log, seed_log
-from kinstream.streams.records.codec.codec import decode
-from kinstream.streams.records.values import Action, Control, Declaration, Outcome
+from kinstream.streams.records.codec.codec import decode, encode
+from kinstream.streams.records.scores import Scores
+from kinstream.streams.records.values import (
+    Action,
+    Click,
+    Control,
+    Declaration,
+    ItemBlock,
+    ItemClick,
+    Outcome,
+    Table,
+)
 from kinstream.streams.topics import partition_of
 from tests.streams.growing_system import OUTCOMES, GrowingSystem, Worker, comparable, in_memory
 from tests.support import join_events
@@ -129,3 +142,71 @@ def accepted(system: GrowingSystem) -> dict[tuple[str, str], int]:
             found.get((record.space, record.learner), 0) + record.counts.seen
         )
     return found
+
+
+#: Learns weights from lists with scores.
+RANKING: dict[str, Any] = {
+    "builders": {"clicks": {"kind": "clicks", "rules": ["click-list"]}},
+    "learners": {
+        "ranked": {"kind": "ranking", "from": ["clicks"], "start": {"similarity": 0.5, "bm25": 0.5}}
+    },
+}
+SHOWN = 6
+
+
+def searched(space: str, first: int, last: int) -> Iterator[bytes]:
+    """Items of a space, and lists of them with scores, of which some come with the later lists."""
+    draw = np.random.default_rng([31, *space.encode()])
+    items = draw.normal(size=(40, 4)).astype(np.float32)
+    names = tuple(f"doc {n}" for n in range(len(items)))
+    if not first:
+        yield encode(ItemBlock(space, names, (Table("x", items),), 0))
+    for number in range(last):
+        shown = draw.choice(len(items), SHOWN, replace=False).tolist()
+        columns = {
+            "bm25": draw.normal(size=SHOWN).tolist(),
+            "age": [None, *draw.normal(size=SHOWN - 1).tolist()],
+        }
+        if number < 40:
+            columns.pop("age")
+        query = (items[shown[2]] + draw.normal(size=4)).astype(np.float32)
+        if number >= first:
+            made = Click(
+                space,
+                f"{space} {number}",
+                tuple(names[item] for item in shown),
+                tuple(range(SHOWN)),
+                (ItemClick(names[shown[int(np.argmax(columns["bm25"]))]], 6),),
+                5,
+                user=f"u{number}",
+                query_vector=(Table("x", query[None]),),
+                scores=Scores.of(columns),
+            )
+            yield encode(made)
+
+
+@pytest.mark.long
+def test_weights_of_scores_are_learned_on_where_their_space_has_gone(tmp_path: Path) -> None:
+    with in_memory():
+        systems = [GrowingSystem(tmp_path / str(n), n, **RANKING) for n in (2, 3)]
+        for one in systems:
+            for space in SPACES:
+                one.send(space, *searched(space, 0, 60))
+            one.drain()
+        systems[0].repartition(3)
+        ended = []
+        for one in systems:
+            for space in SPACES:
+                one.send(space, *searched(space, 60, 120))
+            ended.append(one.drain())
+    assert len({partition_of(space, 2) == partition_of(space, 3) for space in SPACES}) == 2
+    grown, straight = (comparable(found["learner-ranked"].spaces()) for found in ended)
+    assert grown == straight and grown.keys() == set(SPACES)
+    for worker in ended[0].values():
+        assert not any(name.startswith("dead") for name in worker.counts())
+    for space in SPACES:
+        core = ended[0]["learner-ranked"].spaces()[space]["core"]
+        signals = json.loads(str(core["ranking.signals"]))
+        weights = dict(zip(signals, core["ranking.weights"].tolist(), strict=True))
+        assert weights.keys() == {"adapted", "age", "bm25", "similarity"}
+        assert weights["bm25"] > 1.5 > abs(weights["age"]) and weights["age"] != 0.0
