@@ -57,6 +57,7 @@ LONG: Final = (
     "tests/learners/test_itml_online.py",
     "tests/learners/test_no_python_per_constraint.py",
     "tests/search/test_ranked_space.py::test_numbers_that_are_none_or_not_finite_are_missing_and_rows_without_text_have_no_words",
+    "tests/search/test_feedback_service.py::test_every_answer_to_feedback_is_in_the_schema",
     "tests/search/test_ranked_stores.py",
     "tests/search/test_served_exactly.py",
     "tests/streams/test_crashes_of_kinds.py",

@@ -25,6 +25,8 @@ log = logging.getLogger("kinstream.serve")
 MOST_SHOWN: Final = 5_000
 #: And above it feedback is refused.
 _MOST: Final = 2 * MOST_SHOWN
+#: For which a record waits for the brokers: they may be restarted, and no list is dropped.
+WAIT_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
 #: Seconds between two lines of the log about records that were not written.
 _QUIET_SECONDS: Final = 60.0
@@ -39,7 +41,6 @@ class Writer:
 
     Parameters
     ----------
-    seconds : for which a record may wait for the brokers.
     create : a producer from its configuration, by default confluent-kafka's.
 
     Attributes
@@ -51,13 +52,12 @@ class Writer:
         self,
         kafka: KafkaSettings,
         topic: str,
-        seconds: float,
         create: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         self._config = confluent_producer(kafka) | {
             # A record that was given up is a gap.
             "enable.gapless.guarantee": False,
-            "message.timeout.ms": max(1, int(1_000 * seconds)),
+            "message.timeout.ms": int(1_000 * WAIT_SECONDS),
             "linger.ms": 0,
             "queue.buffering.max.messages": _MOST,
             "error_cb": self._on_error,

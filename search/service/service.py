@@ -126,8 +126,7 @@ class Service:
         if not recorded:
             return None
         if writer is None:
-            seconds = self.limits.request_seconds
-            writer = Writer(self.settings.kafka, self.settings.topic("feedback"), seconds)
+            writer = Writer(self.settings.kafka, self.settings.topic("feedback"))
         for name in recorded:
             self.spaces[name].recorder = recorder_of(self.settings, name, writer)
         return writer

@@ -82,5 +82,5 @@ class Brokers:
         return [decode_feedback(value) for _, value, _ in self.records]
 
 
-def writer_to(brokers: Brokers, seconds: float = 10.0) -> Writer:
-    return Writer(KafkaSettings(bootstrap_servers="none:9"), "kinstream.feedback", seconds, brokers.create)
+def writer_to(brokers: Brokers) -> Writer:
+    return Writer(KafkaSettings(bootstrap_servers="none:9"), "kinstream.feedback", brokers.create)
