@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from kinstream.gate.status import read_gates
 from kinstream.monitoring.agent import read_tallies
 from kinstream.streams import groups
+from kinstream.streams.errors import AccessDenied
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import ends
 from kinstream.streams.operations.checkpoints import Agent, agents, birth_of, checkpoints
 from kinstream.streams.operations.models import from_checkpoints
 from kinstream.streams.records.held_out import LEARNED
 from kinstream.streams.settings import Settings
+
+#: Dead letters of so long are counted.
+RECENT_SECONDS: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,17 @@ class GateState:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All of it, at one moment."""
+    """All of it, at one moment.
+
+    Parameters
+    ----------
+    refused : dead letters of the last hour; of the embedded broker, all that it holds. None without the right to ask.
+    """
 
     agents: list[AgentState]
     models: list[ModelState]
     gates: list[GateState]
+    refused: int | None
 
     @property
     def complete(self) -> bool:
@@ -102,6 +113,9 @@ def overview(settings: Settings) -> Overview:
         # Agents that never ran are not looked for there.
         embedded = cluster.view([]).cluster_id is None
         states = [_agent(cluster, settings, one, now, embedded) for one in agents(settings)]
+        refused = _refused(
+            cluster, settings.topic("dead-letters"), None if embedded else now - RECENT_SECONDS
+        )
     finally:
         cluster.close()
     gates = read_gates(settings).values() if settings.gate else ()
@@ -109,7 +123,22 @@ def overview(settings: Settings) -> Overview:
         states,
         _models(settings, now),
         [GateState(one.space, one.serving, one.challenger, one.lists) for one in gates],
+        refused,
     )
+
+
+def _refused(cluster: Cluster, topic: str, since: float | None) -> int | None:
+    """The records of a topic that are not older than a time, in seconds; None: all of them."""
+    found = 0
+    try:
+        for partition, (start, end) in ends(cluster, topic).items():
+            if since is not None:
+                first = cluster.offset_at(topic, partition, int(since * 1000))
+                start = end if first is None else first
+            found += max(0, end - start)
+    except AccessDenied:
+        return None
+    return found
 
 
 def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float, embedded: bool) -> AgentState:

@@ -14,7 +14,8 @@ from kinstream.cli.shared.output import JSON
 @JSON
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show every agent with its backlog, every model with its age and rates, and who serves.
+    """Show every agent with its backlog, every model with its age and rates, who serves, and how many records were
+    refused.
 
     Rates are those of the metrics agent's newest checkpoint. The command ends with status 1 if an agent does not run.
 
@@ -75,6 +76,10 @@ def status(ctx: click.Context, as_json: bool) -> None:
             echo_table(
                 ("SPACE", "SERVING", "CHALLENGER", "LISTS"),
                 [(one.space, one.serving, one.challenger or "-", one.lists) for one in found.gates],
+            )
+        if found.refused:
+            click.echo(
+                f"\n{found.refused} dead letters in the last hour: kinstream dead-letters list --since 1h"
             )
     if not found.complete:
         ctx.exit(1)

@@ -94,7 +94,8 @@ def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
         def __init__(self, kafka: Any) -> None: ...
 
         def view(self, topics: list[str]) -> Any:
-            return SimpleNamespace(topics={t: SimpleNamespace(partitions=log.partitions) for t in topics})
+            found = {t: SimpleNamespace(partitions=log.partitions) for t in topics}
+            return SimpleNamespace(topics=found, cluster_id=None)
 
         def operations(self, topics: list[str], groups: list[str]) -> dict[str, None]:
             return dict.fromkeys([f"topic {name}" for name in topics] + [f"group {name}" for name in groups])

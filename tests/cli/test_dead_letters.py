@@ -9,8 +9,10 @@ import time
 import pytest
 
 from kinstream.cli.commands.dead_letters import _since
+from kinstream.cli.system import overview
 from kinstream.streams.agents.letter import dead_letter
 from kinstream.streams.errors import Reason, SettingsError
+from kinstream.streams.kafka import cluster, reader
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action
 from kinstream.streams.topics import partition_of
@@ -40,6 +42,22 @@ def test_the_list_names_every_letter_once(system: System) -> None:
     lines = system.cli("dead-letters", "list", "--reason", "space-paused", "--limit", "3").stdout.splitlines()
     assert len(lines) == 4
     assert system.cli("dead-letters", "list", "--space", "b").stdout.splitlines()[1:] == []
+
+
+def test_status_says_how_many_there_are_of_late(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "Cluster", cluster.Cluster)
+    monkeypatch.setattr(overview, "ends", reader.ends)
+    system.samples("a", 2)
+    system.run()
+    assert "dead letters" not in system.cli("status").stdout
+    refuse(system)
+    assert "\n5 dead letters in the last hour: kinstream dead-letters list" in system.cli("status").stdout
+    assert json.loads(system.cli("status", "--json").stdout)["refused"] == 5
+    times = sorted(letter.timestamp_ms for letter in system.letters())
+    asked = cluster.Cluster(system.settings.kafka)
+    late = sum(time >= times[2] for time in times)
+    assert overview._refused(asked, LETTERS, times[2] / 1000) == late
+    assert overview._refused(asked, LETTERS, times[-1] / 1000 + 1) == 0
 
 
 def test_a_record_of_another_system_is_of_no_space(system: System) -> None:

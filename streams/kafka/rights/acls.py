@@ -252,6 +252,9 @@ def _status(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         *(_on(topic, prefix, "DESCRIBE", "where it ends") for topic in (EVENTS, CONSTRAINTS, OUTCOMES)),
         # The topic need not exist if nothing writes versions.
         Grant("topic", VECTORS.name(prefix), ("DESCRIBE",), "where it ends, for sinks", optional=True),
+        Grant(
+            "topic", DEAD_LETTERS.name(prefix), ("DESCRIBE",), "how many records were refused", optional=True
+        ),
         _seen(prefix, "", "the members of the agents' groups"),
     )
 
