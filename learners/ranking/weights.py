@@ -120,6 +120,9 @@ class Weights:
         """Learn from lists in order; of which (k,) a guard shortened the change."""
         clipped = np.zeros(len(lists.queries), np.bool_)
         at = 0
+        if lists.names == self.names:
+            self._weigh(lists, clipped)
+            at = len(lists.queries)
         while at < len(lists.queries):
             # Until a list in which a signal comes for the first time.
             full = len(self.names) == SIGNALS
@@ -130,8 +133,7 @@ class Weights:
                 self._admit([lists.names[k] for k in fresh if comes[k] == at])
                 continue
             last = min([len(lists.queries), *comes.values()])
-            some = lists if last - at == len(clipped) else lists.part(at, last)
-            self._weigh(some, clipped[at:last])
+            self._weigh(lists.part(at, last), clipped[at:last])
             at = last
         self.clipped += int(np.count_nonzero(clipped))
         return clipped
