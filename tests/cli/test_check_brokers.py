@@ -211,4 +211,4 @@ def test_the_age_of_a_checkpoint_is_since_the_agent_last_wrote_one(monkeypatch: 
     assert (state.checkpoint_seconds, state.members) == (30.0, 1)
     # The embedded broker knows no groups: that nobody is in one would mean that nothing runs.
     state = overview._agent(cluster, settings, agent, 1_000_030.0, embedded=True)
-    assert state.members is None and overview.Overview([state], [], []).complete
+    assert state.members is None and overview.Overview([state], [], [], None).complete
