@@ -60,6 +60,7 @@ LONG: Final = (
     "tests/search/test_feedback_service.py::test_every_answer_to_feedback_is_in_the_schema",
     "tests/search/test_ranked_stores.py",
     "tests/search/test_served_exactly.py",
+    "tests/streams/test_admin_requests.py",
     "tests/streams/test_crashes_of_kinds.py",
     "tests/streams/test_repartition_kills.py",
     # Approximate indexes, which are chosen by whoever has measured them.

@@ -28,6 +28,9 @@ COORDINATOR_SECONDS: Final = 10.0
 #: Seconds that a partition may have no leader: while a busy broker makes files, after a broker's start, while it moves.
 LEADER_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 0.2
+#: Seconds of an administrative request. librdkafka 2.16 aborts the process if one ends before its coordinator is known,
+#: and a broker answers later (confluentinc/librdkafka issue 4605): `answer_of` waits for a shorter time.
+REQUEST_SECONDS: Final = 600.0
 NO_COORDINATOR: Final = frozenset(
     {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 )
@@ -45,6 +48,22 @@ def answers(admin: Any) -> bool:
     except KafkaException:
         return False
     return True
+
+
+def answer_of(future: Any, seconds: float) -> Any:
+    """The answer to an administrative request of `REQUEST_SECONDS`.
+
+    Raises
+    ------
+    KafkaException
+        The brokers refuse, or do not answer in that many seconds.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        return future.result(timeout=seconds)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def unanswered(kafka: KafkaSettings, about: str = "") -> BrokerUnavailable:

@@ -12,6 +12,8 @@ from kinstream.streams.kafka.broker_errors import (
     LEADER_SECONDS,
     NO_LEADER,
     NOT_KNOWN,
+    REQUEST_SECONDS,
+    answer_of,
     answers,
     broker_error,
     coordinated,
@@ -204,10 +206,10 @@ class Cluster:
 
         ids: dict[str, str | None] = {}
         if names:
-            answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+            answers = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             for name, future in answers.items():
                 try:
-                    ids[name] = topic_id(future.result(timeout=ANSWER_SECONDS * 2))
+                    ids[name] = topic_id(answer_of(future, ANSWER_SECONDS))
                 except KafkaException as error:
                     raise self._failed(error, f"topic {name}") from error
         return ids
@@ -223,10 +225,10 @@ class Cluster:
 
         if not names:
             return
-        answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        answers = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
         for name, future in answers.items():
             try:
-                future.result(timeout=ANSWER_SECONDS * 2)
+                answer_of(future, ANSWER_SECONDS)
             except KafkaException as error:
                 if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                     raise denied(self._kafka, "DESCRIBE", f"topic {name}") from error
@@ -243,7 +245,7 @@ class Cluster:
             return dict.fromkeys(
                 [f"topic {name}" for name in named_topics] + [f"group {name}" for name in named_groups]
             )
-        asked: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": ANSWER_SECONDS}
+        asked: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": REQUEST_SECONDS}
         found: dict[str, frozenset[str] | None] = {}
         if named_topics:
             answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
@@ -266,7 +268,7 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         try:
-            allowed = future.result(timeout=ANSWER_SECONDS * 2).authorized_operations
+            allowed = answer_of(future, ANSWER_SECONDS).authorized_operations
         except KafkaException as error:
             name = error.args[0].name()
             if name.endswith("_AUTHORIZATION_FAILED"):
@@ -292,9 +294,9 @@ class Cluster:
         if is_mock(self._metadata(None).cluster_id):
             return {}
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        answer = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        answer = self.admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         try:
-            return {key: entry.value for key, entry in answer.result(timeout=ANSWER_SECONDS * 2).items()}
+            return {key: entry.value for key, entry in answer_of(answer, ANSWER_SECONDS).items()}
         except KafkaException as error:
             raise self._failed(error, f"topic {topic}", "DESCRIBE_CONFIGS") from error
 
@@ -357,9 +359,9 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         def ids() -> list[str]:
-            answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+            answer = self.admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
             try:
-                return [member.member_id for member in answer.result(timeout=ANSWER_SECONDS * 2).members]
+                return [member.member_id for member in answer_of(answer, ANSWER_SECONDS).members]
             except KafkaException as error:
                 if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
                     return []
@@ -372,8 +374,8 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         try:
-            answer = self.admin.list_consumer_groups(request_timeout=ANSWER_SECONDS)
-            found = answer.result(timeout=ANSWER_SECONDS * 2).valid
+            answer = self.admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)
+            found = answer_of(answer, ANSWER_SECONDS).valid
         except KafkaException as error:
             raise self._failed(error, "the consumer groups") from error
         return sorted(group.group_id for group in found if group.group_id.startswith(prefix))
@@ -382,12 +384,11 @@ class Cluster:
         """Partitions that a settled group has assigned to none of its members; empty while it is rebalancing."""
         from confluent_kafka import ConsumerGroupState, KafkaException
 
-        # librdkafka aborts the process if an administrative request times out and its broker comes back later.
         if not answers(self.admin):
             raise self._refusal() or unanswered(self._kafka, f"group {group}")
         try:
-            answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
-            found = answer.result(timeout=ANSWER_SECONDS * 2)
+            answer = self.admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
+            found = answer_of(answer, ANSWER_SECONDS)
         except KafkaException as error:
             raise self._failed(error, f"group {group}") from error
         if found.state != ConsumerGroupState.STABLE:
@@ -442,9 +443,11 @@ class Cluster:
             for t in missing
         ]
         created = []
-        for name, future in (self.admin.create_topics(new) if new else {}).items():
+        for name, future in (
+            self.admin.create_topics(new, request_timeout=REQUEST_SECONDS) if new else {}
+        ).items():
             try:
-                future.result(timeout=deadline_seconds)
+                answer_of(future, deadline_seconds)
             except KafkaException as error:
                 if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                     raise denied(self._kafka, "CREATE", f"topic {name}") from error
@@ -466,9 +469,11 @@ class Cluster:
         from confluent_kafka.cimpl import NewPartitions
 
         new = [NewPartitions(name, partitions) for name, partitions in topics.items()]
-        for name, future in (self.admin.create_partitions(new) if new else {}).items():
+        for name, future in (
+            self.admin.create_partitions(new, request_timeout=REQUEST_SECONDS) if new else {}
+        ).items():
             try:
-                future.result(timeout=deadline_seconds)
+                answer_of(future, deadline_seconds)
             except KafkaException as error:
                 if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                     raise denied(self._kafka, "ALTER", f"topic {name}") from error

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -19,7 +18,7 @@ from typing import Final, Protocol
 from kinstream.streams.agents.generations.birth import RECIPE, Birth
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
-from kinstream.streams.kafka.broker_errors import answers
+from kinstream.streams.kafka.broker_errors import REQUEST_SECONDS, answer_of, answers
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.cluster_view import TopicView, topic_id
 from kinstream.streams.kafka.emitter import Sink
@@ -48,20 +47,19 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
     from confluent_kafka import KafkaException, TopicCollection
 
     found: dict[str, TopicView] = {}
-    # As in `Cluster.nobodys`: no administrative request may time out.
     if not answers(cluster.admin):
         raise BrokerUnavailable("the topics cannot be described: no broker answers")
     try:
-        asked = cluster.admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ANSWER_SECONDS)
+        asked = cluster.admin.describe_topics(TopicCollection(sorted(names)), request_timeout=REQUEST_SECONDS)
         for name, future in asked.items():
             try:
-                topic = future.result(timeout=_ANSWER_SECONDS * 2)
+                topic = answer_of(future, _ANSWER_SECONDS)
             except KafkaException as error:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
             else:
                 found[name] = TopicView(name, topic_id(topic), len(topic.partitions))
-    except (KafkaException, NotInTime) as error:
+    except KafkaException as error:
         raise BrokerUnavailable(f"the topics cannot be described: {error}") from error
     return found
 
