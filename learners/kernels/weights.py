@@ -163,6 +163,20 @@ def _compare(
 
 
 @compiled
+def _substitute(A: Matrix, g: Matrix) -> None:
+    """Solve L L' x = g in place, L the lower half of A."""
+    K = len(g)
+    for i in range(K):
+        for m in range(i):
+            g[i] -= A[i, m] * g[m]
+        g[i] /= A[i, i]
+    for i in range(K - 1, -1, -1):
+        for m in range(i + 1, K):
+            g[i] -= A[m, i] * g[m]
+        g[i] /= A[i, i]
+
+
+@compiled
 def _solve(A: Matrix, g: Matrix) -> bool:
     """Solve A x = g in place, A positive definite; whether it was."""
     K = len(g)
@@ -177,14 +191,7 @@ def _solve(A: Matrix, g: Matrix) -> bool:
                 A[j, j] = np.sqrt(total)
             else:
                 A[i, j] = total / A[j, j]
-    for i in range(K):
-        for m in range(i):
-            g[i] -= A[i, m] * g[m]
-        g[i] /= A[i, i]
-    for i in range(K - 1, -1, -1):
-        for m in range(i + 1, K):
-            g[i] -= A[m, i] * g[m]
-        g[i] /= A[i, i]
+    _substitute(A, g)
     return True
 
 
@@ -193,11 +200,13 @@ def weigh(
     S: Matrix,
     starts: NDArray[np.int32],
     clicked: NDArray[np.bool_],
+    acted: Matrix,
     queries: Keys,
     actors: Keys,
     exponent: float,
     rule: Matrix,
-    priors: Matrix,
+    similarity: int,
+    adapted: int,
     shares: Matrix,
     W: Matrix,
     F: Matrix,
@@ -215,12 +224,14 @@ def weigh(
     ----------
     S : (t, K) signals of all places; what is not finite is missing.
     starts, clicked : (k + 1,) and (t,) as in `kinstream.streams.records.held_out.ShownLists`.
+    acted : (t,) what the action on each place weighs.
     queries, actors : (k,) hashes; an actor of 0 is nobody.
     exponent : place r is examined with probability r^-exponent.
-    rule : (8,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
+    rule : (10,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
         in full, largest change of a weight, least share of a deviation in its scale, factor of a jump, largest signal,
-        places that worth refers to.
-    priors : (K,) how many lists, about, hold each weight where it began.
+        places that worth refers to, about how many lists hold a weight where it began, and the share of the adapted
+        similarity's weight that the one of the similarity may be below 0.
+    similarity, adapted : their columns; below 0 where one is not there.
     shares : (K,) of the first ranking.
     W, F : (K,) weights and (K, K) what lists say of their precision; changed in place, as is all that follows.
     scales, recent, seen : (K,), (15, K) and (K,) see `_follow`.
@@ -228,23 +239,25 @@ def weigh(
     counters, added : (2, 2, c) and (2, 1) of queries and of actors, see `times`.
     clipped : (k,) set where the change of a weight was shortened.
     """
-    keep, keep_sums, most_clicked, longest, slowest, jump, most, places = rule
+    keep, keep_sums, most_clicked, longest, slowest, jump, most, places, prior, beyond = rule
     K = len(W)
     A, g, mean = np.empty((K, K)), np.empty(K), np.empty(K)
     for at in range(len(starts) - 1):
         first, n = starts[at], starts[at + 1] - starts[at]
         s, hit = S[first : first + n], clicked[first : first + n]
-        Z, unbias = np.empty((n, K)), np.empty(n)
+        Z, seldom, unbias = np.empty((n, K)), np.empty(n), np.empty(n)
         _follow(s, Z, scales, recent, seen, slowest, jump, most)
         repeats = float(times(counters[0], added[0], queries[at]))
         if actors[at] != 0:
             repeats *= float(times(counters[1], added[1], actors[at]))
-        clicks, share = 0, 0.0
+        clicks, share, act = 0, 0.0, 0.0
         for i in range(n):
-            unbias[i] = (i + 1.0) ** exponent
+            seldom[i] = (i + 1.0) ** exponent
+            unbias[i] = seldom[i] * acted[first + i]
             if hit[i]:
                 clicks += 1
                 share += unbias[i]
+                act += acted[first + i]
         if clicks == 0:
             continue
         worth = share / clicks / places**exponent / repeats
@@ -254,19 +267,19 @@ def weigh(
         for i in range(n):
             for k in range(K):
                 p[i] += W[k] * Z[i, k]
-            p[i] -= np.log(unbias[i])
+            p[i] -= np.log(seldom[i])
             top = max(top, p[i])
         total = 0.0
         for i in range(n):
             p[i] = np.exp(p[i] - top)
             total += p[i]
-        weight = min(1.0, most_clicked / clicks) / repeats
+        weight = min(1.0, most_clicked / clicks) / repeats * (act / clicks)
         mean[:], g[:] = 0.0, 0.0
         for i in range(n):
             p[i] /= total
             for k in range(K):
                 mean[k] += p[i] * Z[i, k]
-                g[k] += (p[i] - (1.0 / clicks if hit[i] else 0.0)) * Z[i, k]
+                g[k] += (p[i] - (acted[first + i] / act if hit[i] else 0.0)) * Z[i, k]
         for j in range(K):
             for k in range(j + 1):
                 inner = 0.0
@@ -274,10 +287,20 @@ def weigh(
                     inner += p[i] * Z[i, j] * Z[i, k]
                 F[j, k] = F[k, j] = keep * F[j, k] + weight * (inner - mean[j] * mean[k])
                 A[j, k] = F[j, k]
-            A[j, j] += priors[j]
+            A[j, j] += prior
             g[j] *= weight
         if not _solve(A, g):
             continue
+        if similarity >= 0 and adapted >= 0:
+            short = W[similarity] - g[similarity] + beyond * (W[adapted] - g[adapted])
+            if short < 0.0:
+                # The nearest change, in the measure of A, that keeps the bound.
+                mean[:] = 0.0
+                mean[similarity], mean[adapted] = 1.0, beyond
+                _substitute(A, mean)
+                short /= mean[similarity] + beyond * mean[adapted]
+                for k in range(K):
+                    g[k] += short * mean[k]
         for k in range(K):
             if abs(g[k]) > longest:
                 g[k] = longest if g[k] > 0.0 else -longest

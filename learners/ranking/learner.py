@@ -69,7 +69,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/1"
+    algorithm: ClassVar[str] = "ranking/2"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 

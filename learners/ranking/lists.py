@@ -57,7 +57,8 @@ class BlockLists:
         if lists.scores is not None:
             values[:, columns] = lists.scores.values[places, : len(names)]
         clicked, actors = lists.clicked[places], lists.actor[rows]
-        self._whole = Whole(every, values, starts, clicked, own[self._query], actors, lists.exponent)
+        worth = np.ones(len(values)) if lists.worth is None else lists.worth[places].astype(np.float64)
+        self._whole = Whole(every, values, starts, clicked, own[self._query], actors, lists.exponent, worth)
 
     def learn(
         self, weights: Weights, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool, last: int

@@ -20,9 +20,11 @@ Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
 
-#: Lists that hold a weight where it began. The similarity says almost what the adapted one says.
-PRIOR: Final = 10.0
-PRIOR_OF_SIMILARITY: Final = 300.0
+#: Lists that hold a weight where it began.
+PRIOR: Final = 3.0
+#: Share of the adapted similarity's weight that the similarity's may be below 0. Such a weight exaggerates what the map
+#: has learned, which seems right for queries that are asked again, because the map knows them.
+BEYOND: Final = 0.2
 #: Lists after which what they said has faded to 1 / e: of the weights, and of the comparison with fixed rankings.
 FADES: Final = 3_000.0
 FADES_IN_SUMS: Final = 2_000.0
@@ -54,6 +56,7 @@ class Whole:
     values : (t, K) float64; what is not finite is missing.
     starts, clicked, actors, exponent : as in `kinstream.streams.records.held_out.ShownLists`.
     queries : (k,) hashes of the queries.
+    worth : (t,) float64 what the action on each place weighs.
     """
 
     names: tuple[str, ...]
@@ -63,6 +66,7 @@ class Whole:
     queries: Keys
     actors: Keys
     exponent: float
+    worth: Values
 
     def part(self, first: int, last: int) -> Whole:
         """Some of the lists, one behind the other."""
@@ -75,6 +79,7 @@ class Whole:
             self.queries[first:last],
             self.actors[first:last],
             self.exponent,
+            self.worth[begin:end],
         )
 
 
@@ -82,18 +87,19 @@ class Weights:
     """Weights of signals by the softmax of whole lists, one list after the other.
 
     Of a list, with z_i the signals of place i less their means in units of scales, e_i the probability with which the
-    place is examined, and P the clicked places,
+    place is examined, P the clicked places, and a_i what the action on one weighs,
 
-        p_i = e_i exp(w' z_i) / sum_j e_j exp(w' z_j),    l = -c sum_{i in P} log p_i / |P|
+        p_i = e_i exp(w' z_i) / sum_j e_j exp(w' z_j),    l = -c sum_{i in P} a_i log p_i / |P|
 
     with c = min(1, 3 / |P|) / m n for the m-th list of its query and the n-th of its user. A list makes one step of
-    Newton, w <- w - (F + D)^-1 l', where F holds the curvature c (sum p z z' - m m') of all lists, faded by
-    exp(-1 / 3000) a list, and D the prior: 10 of each signal, and 300 of the similarity. Weights of signals that come
-    later begin at 0.
+    Newton, w <- w - A^-1 l', where A = F + 3 I, and F holds the curvature c a (sum p z z' - m m') of all lists, faded
+    by exp(-1 / 3000) a list; a is the mean of a_i. If that leaves b' w below 0, where b is 1 for the similarity, .2 for
+    the adapted one and 0 for others, w <- w - A^-1 b (b' w) / (b' A^-1 b): the nearest weights, in the measure of A,
+    that are allowed. Weights of signals that come later begin at 0.
 
     Before it is learned, each list also compares rankings of what was shown: the learned one, the first one, and
     each signal alone, upwards and downwards. What is compared is the gain 1 / log2(1 + rank) of the clicked items up to
-    rank 10, each weighed by 1 / e_i. These sums fade by exp(-1 / 2000) a list.
+    rank 10, each weighed by a_i / e_i. These sums fade by exp(-1 / 2000) a list.
 
     Parameters
     ----------
@@ -146,12 +152,14 @@ class Weights:
                 if name in self.names:
                     values[:, self.names.index(name)] = lists.values[:, k]
         keep, keep_sums = np.exp(-1.0 / FADES), np.exp(-1.0 / FADES_IN_SUMS)
-        rule = np.array([keep, keep_sums, CLICKED, LONGEST, SLOWEST, JUMP, MOST, JUDGED_PLACES], np.float64)
-        priors = np.array([PRIOR_OF_SIMILARITY if name == SIMILARITY else PRIOR for name in self.names])
+        numbers = (keep, keep_sums, CLICKED, LONGEST, SLOWEST, JUMP, MOST, JUDGED_PLACES, PRIOR, BEYOND)
+        rule = np.array(numbers, np.float64)
+        two = tuple(self.names.index(name) if name in self.names else -1 for name in (SIMILARITY, ADAPTED))
         shares = np.array([self._start.get(name, 0.0) for name in self.names])
-        lists_of = (np.ascontiguousarray(lists.starts, np.int32), np.ascontiguousarray(lists.clicked))
+        clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
+        lists_of = (np.ascontiguousarray(lists.starts, np.int32), *clicks)
         keys = (np.ascontiguousarray(lists.queries), np.ascontiguousarray(lists.actors))
-        fixed = (float(lists.exponent), rule, priors, shares)
+        fixed = (float(lists.exponent), rule, *two, shares)
         kept = (self._W, self._F, self._scales, self._recent, self._seen, self._sums)
         everything: Any = (values, *lists_of, *keys, *fixed, *kept, self._counters, self._added, clipped)
         kernels.weigh(*everything)

@@ -34,7 +34,7 @@ from kinstream.processors.clicks.lists import (
     split_rows,
 )
 from kinstream.processors.clicks.output_blocks import ClickStatements, JudgedLists, packed
-from kinstream.processors.clicks.rules import CLICKED, Preferences, Reading, preferences, read_clicks
+from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
@@ -153,8 +153,9 @@ class Clicks:
     #: arrival. Version 3 refuses late lists, a wrong time of the log makes no others late, and an id of a drawn
     #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
     #: rules are set. Version 5 forgets what a wrong time of the log has left. Version 6 gives each row of a whole
-    #: list its own vector where a vote on what was clicked came before. The random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/6"
+    #: list its own vector where a vote on what was clicked came before. Version 7 sends the weights of actions along
+    #: with what was shown. The random draws are those of version 1.
+    algorithm: ClassVar[str] = "clicks/7"
 
     #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
     #: once; 0 turns both off.
@@ -343,9 +344,11 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
-        weighted = self._weighted or lists.block.weight is not None
+        weighted, worth = self._weighted or lists.block.weight is not None, None
         if self.action_weights or lists.block.weight is not None:
-            weights = weights * self._worth(lists, reading, stated)
+            worth = action_weights(lists.block, reading, self.action_weights)
+            # In whole lists, only what was clicked has had any action.
+            weights = weights * worth[stated.other if self._lists_whole else stated.clicked]
         found = ClickStatements(
             triplets,
             stated.rule[chosen],
@@ -363,6 +366,7 @@ class Clicks:
             taken & has_anchor,
             np.where(keys.has_voter, keys.voters[:, 0] | np.uint64(1), np.uint64(0)),
             self.bias_exponent if self.bias in ("weights", "thinning") else EXPONENT,
+            worth,
         )
         blocks = packed(
             found,
@@ -381,11 +385,6 @@ class Clicks:
     def _weighted(self) -> bool:
         """Whether weights may differ from 1 where actions have none of their own."""
         return self._votes.weighted or bool(self.action_weights)
-
-    def _worth(self, lists: Lists, reading: Reading, stated: Preferences) -> NDArray[np.float32]:
-        """(p,) what the actions behind each preference weigh; in whole lists, only what was clicked has had any."""
-        worth = action_weights(lists.block, reading, self.action_weights)
-        return worth[stated.other if self._lists_whole else stated.clicked]
 
     def _check_queries(self, lists: Lists) -> None:
         """Set the fault of lists whose query vector has another dimension."""

@@ -54,6 +54,7 @@ class JudgedLists(NamedTuple):
     usable : (n,) lists that were taken, and have a query.
     actors : (n,) see `ShownLists`.
     exponent : see there.
+    worth : (m,) what the actions on the impressions weigh; None: 1 for all.
     """
 
     anchors: References
@@ -62,6 +63,7 @@ class JudgedLists(NamedTuple):
     usable: Flags
     actors: NDArray[np.uint64]
     exponent: float
+    worth: NDArray[np.float32] | None = None
 
     def judged(self, lists: Lists) -> Flags:
         """(n,) usable lists whose first places are all known, and of which one was clicked."""
@@ -156,7 +158,7 @@ def _with_lists(
     room -= names_of_scores * (2 if whole else 1)
     one_row = row_bytes(Kind.PAIR if whole else Kind.TRIPLET, weighted, grouped=True)
     one_row += of_scores if whole else 0
-    one_list = LIST_BYTES + JUDGED_PLACES * of_scores
+    one_list = LIST_BYTES + JUDGED_PLACES * (of_scores + (0 if shown.worth is None else 4))
     bounds = np.searchsorted(of, np.arange(len(lists) + 1))
     judged = shown.judged(lists)
     parts: list[Numbers] = []
@@ -213,6 +215,7 @@ def _shown(
             shown.actors[of[firsts]],
             shown.exponent,
             None if lists.block.scores is None else lists.block.scores.take(places).given(),
+            None if shown.worth is None else shown.worth[places],
         ),
     )
 

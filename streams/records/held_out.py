@@ -54,6 +54,7 @@ class ShownLists:
     actor : (k,) uint64 hash of the user, or of the session where no user is known; 0 for neither.
     exponent : the place r, from 1, is examined with probability r^-exponent.
     scores : a row for each place; None if no list has scores.
+    worth : (t,) float32 above 0, what the action on each place weighs, 1 where nothing was clicked; None: 1 for all.
     """
 
     query: NDArray[np.int32]
@@ -63,6 +64,7 @@ class ShownLists:
     actor: NDArray[np.uint64]
     exponent: float
     scores: Scores | None = None
+    worth: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         """How many lists."""
@@ -82,6 +84,7 @@ class ShownLists:
             self.actor[use],
             self.exponent,
             None if self.scores is None else self.scores.take(places),
+            None if self.worth is None else self.worth[places],
         )
 
 

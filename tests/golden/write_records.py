@@ -220,6 +220,9 @@ def records() -> dict[str, Record]:
         "clicks-weight": replace(_clicks(load), weight=np.array([2.5], np.float32)),
         "feedback": Feedback("shop", "list-1", "i2", "purchase", 2.5, 1_700_000_000_000, "k-1"),
         "feedback-outcome": Feedback("shop", "list-1", None, None, 0.25, 9, retract=True),
+        "pairs-worth": replace(
+            _constraints(Kind.PAIR), lists=replace(_lists(), worth=np.array([1.0, 5.0, 0.25], np.float32))
+        ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",

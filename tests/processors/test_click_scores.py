@@ -335,6 +335,30 @@ def test_an_action_weighs_as_much_more_as_it_says_itself(weights: dict[str, floa
     assert rows_of(both) == rows_of(alone)
 
 
+@pytest.mark.parametrize("bias", ["none", "weights"])
+def test_the_places_of_a_list_have_what_their_actions_weigh(bias: str) -> None:
+    click = acted(("i2", None), ("i2", "purchase"), ("i4", "hover"))
+    (block,) = made(whole(bias=bias, action_weights={"purchase": 5.0, "hover": 0.25}), click)
+    assert block.lists is not None and block.lists.worth is not None
+    assert block.lists.worth.tolist() == [1.0, 5.0, 1.0, 0.25]
+    again = decode_constraints(encode(block))
+    assert isinstance(again, ConstraintBlock)
+    assert again.lists is not None and again.lists.worth is not None
+    assert again.lists.worth.tolist() == block.lists.worth.tolist()
+    first = again.lists.take(np.array([True]))
+    assert first is again.lists
+    (usual,) = made(whole(bias=bias), click)
+    assert usual.lists is not None and usual.lists.worth is None
+
+
+def test_lists_that_are_taken_out_keep_what_their_actions_weigh() -> None:
+    builder = whole(action_weights={"purchase": 5.0})
+    (block,) = made(builder, block_of([acted(("i1", None)), replace(acted(("i3", "purchase")), list_id="b")]))
+    assert block.lists is not None
+    second = block.lists.take(np.array([False, True]))
+    assert second is not None and second.worth is not None and second.worth.tolist() == [1.0, 1.0, 5.0, 1.0]
+
+
 def test_an_action_that_is_too_short_weighs_nothing() -> None:
     click = replace(acted(), clicks=(ItemClick("i2", 1, 3, "purchase"), ItemClick("i2", 2, 30)))
     rows = rows_of(made(whole(action_weights={"purchase": 5.0}, min_dwell_ms=10), click))

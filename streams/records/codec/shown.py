@@ -27,6 +27,7 @@ def shown_out(lists: ShownLists | None) -> dict[str, Any] | None:
         "actor": np.ascontiguousarray(lists.actor, dtype="<u8").tobytes(),
         "exponent": lists.exponent,
         "scores": scores_out(lists.scores),
+        "worth": None if lists.worth is None else np.ascontiguousarray(lists.worth, dtype="<f4").tobytes(),
     }
 
 
@@ -39,8 +40,8 @@ def shown_in(body: dict[str, Any] | None, rows: int) -> ShownLists | None:
 
     Raises
     ------
-    BadRecord : sizes contradict each other, a row is outside the tables, or a list has no place, no click or too many
-        places.
+    BadRecord : sizes contradict each other, a row is outside the tables, a list has no place, no click or too many
+        places, or an action weighs nothing.
     """
     if body is None:
         return None
@@ -63,4 +64,7 @@ def shown_in(body: dict[str, Any] | None, rows: int) -> ShownLists | None:
     if not (math.isfinite(exponent) and 0.0 <= exponent <= _STEEPEST):
         raise BadRecord(Reason.BAD_SHAPE, f"the exponent of examination is between 0 and {_STEEPEST:g}")
     scores = scores_in(body["scores"], t, "the scores of lists")
-    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores)
+    worth = None if body["worth"] is None else array(body["worth"], "<f4", t, "the weights of actions")
+    if worth is not None and not (np.isfinite(worth).all() and (worth > 0.0).all()):
+        raise BadRecord(Reason.BAD_SHAPE, "an action weighs more than 0")
+    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores, worth)

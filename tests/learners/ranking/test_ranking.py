@@ -44,8 +44,11 @@ class Transcription:
         self.scale: dict[str, float] = {}
         self.deviations: dict[str, list[float]] = {}
         self.queries: Counter[bytes] = Counter()
+        self.bounded = 0
 
-    def learn(self, query: bytes, signals: dict[str, list[float]], clicked: list[int], e: float) -> None:
+    def learn(
+        self, query: bytes, signals: dict[str, list[float]], clicked: list[int], e: float, act: list[float]
+    ) -> None:
         most = max(abs(share) for share in self.start.values())
         for name, values in signals.items():
             if name not in self.w and not all(map(math.isnan, values)):
@@ -62,18 +65,23 @@ class Transcription:
         p = [one / sum(raw) for one in raw]
         mean = {name: sum(p[r] * z[name][r] for r in range(n)) for name in names}
         gradient = {
-            name: worth * (mean[name] - sum(z[name][r] for r in clicked) / len(clicked)) for name in names
+            name: worth * sum(act[r] * (mean[name] - z[name][r]) for r in clicked) / len(clicked)
+            for name in names
         }
+        acted = sum(act[r] for r in clicked) / len(clicked)
         for a in names:
             for b in names:
                 product = sum(p[r] * z[a][r] * z[b][r] for r in range(n)) - mean[a] * mean[b]
-                self.fisher[a, b] = self.fisher[a, b] * math.exp(-1 / 3000) + worth * product
-        held = np.diag([300.0 if name == SIMILARITY else 10.0 for name in names])
-        matrix = np.array([[self.fisher[a, b] for b in names] for a in names]) + held
-        for name, step in zip(
-            names, np.linalg.solve(matrix, [gradient[name] for name in names]), strict=True
-        ):
-            self.w[name] -= step
+                self.fisher[a, b] = self.fisher[a, b] * math.exp(-1 / 3000) + worth * acted * product
+        matrix = np.array([[self.fisher[a, b] for b in names] for a in names]) + 3.0 * np.eye(len(names))
+        w = np.array([self.w[name] for name in names])
+        w -= np.linalg.solve(matrix, [gradient[name] for name in names])
+        bound = np.array([{SIMILARITY: 1.0, ADAPTED: 0.2}.get(name, 0.0) for name in names])
+        if bound @ w < 0.0:
+            way = np.linalg.solve(matrix, bound)
+            w -= way * (bound @ w) / (bound @ way)
+            self.bounded += 1
+        self.w = dict(zip(names, w.tolist(), strict=True))
 
     def _centred(self, name: str, values: list[float]) -> list[float]:
         known = [value for value in values if not math.isnan(value)]
@@ -95,11 +103,11 @@ class Transcription:
         return [0.0 if math.isnan(value) else min(max((value - mean) / scale, -8.0), 8.0) for value in values]
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_the_weights_are_those_of_a_transcription(missing: float) -> None:
-    world = World(120, missing=missing)
+@pytest.mark.parametrize(("missing", "acts"), [(0.0, False), (0.3, False), (0.0, True)])
+def test_the_weights_are_those_of_a_transcription(missing: float, acts: bool) -> None:
+    world = World(120, missing=missing, acts=acts)
     model = learned(world.blocks(cut=7), start=HALF, dtype="float64")
-    written, adapter = Transcription(HALF), Adapter(dtype="float64")
+    written, adapter, heavy = Transcription(HALF), Adapter(dtype="float64"), 0
     for block in world.blocks(cut=1):
         lists = block.lists
         assert lists is not None and lists.scores is not None and len(lists) == 1
@@ -110,15 +118,18 @@ def test_the_weights_are_those_of_a_transcription(missing: float) -> None:
         signals = {SIMILARITY: x @ q, ADAPTED: x @ moved / np.linalg.norm(moved)}
         signals |= dict(zip(lists.scores.names, lists.scores.values.T.astype(np.float64), strict=True))
         clicked = np.flatnonzero(lists.clicked).tolist()
-        written.learn(
-            q.tobytes(), {name: one.tolist() for name, one in signals.items()}, clicked, lists.exponent
-        )
+        act = np.ones(len(lists.item)) if lists.worth is None else lists.worth
+        heavy += int((act > 1.0).sum())
+        named = {name: one.tolist() for name, one in signals.items()}
+        written.learn(q.tobytes(), named, clicked, lists.exponent, act.tolist())
         adapter.learn(block)
     found = model.learned_blend
     assert found.names == tuple(sorted(written.w))
     assert np.allclose(found.weights, [written.w[name] for name in found.names], rtol=0, atol=1e-7)
     assert np.allclose(found.units, [written.scale[name] for name in found.names], rtol=1e-9)
     assert np.abs(found.weights - np.array([0.0, 1.0, 0.0, 1.0])).max() > 0.1
+    assert 0 < written.bounded < 120
+    assert acts == (heavy > 20)
 
 
 def test_blocks_may_be_cut_between_any_lists_and_a_killed_learner_goes_on() -> None:

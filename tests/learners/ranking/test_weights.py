@@ -23,7 +23,7 @@ def lists(values: NDArray[Any], clicked: NDArray[Any], names: tuple[str, ...], p
     k = len(values) // places
     starts = np.arange(k + 1, dtype=np.int32) * np.int32(places)
     keys = np.arange(1, k + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return Whole(names, values, starts, clicked, keys, np.zeros(k, np.uint64), 0.5)
+    return Whole(names, values, starts, clicked, keys, np.zeros(k, np.uint64), 0.5, np.ones(len(values)))
 
 
 def compared(sums: dict[int, tuple[float, float]]) -> Weights:
@@ -85,6 +85,25 @@ def test_a_guard_that_shortens_a_change_is_counted() -> None:
     weights = Weights({"text": 1.0})
     assert weights.learn(lists(values, clicked, ("text",))).any() == (weights.clipped > 0)
     assert weights.blend.weights[0] < 0.0
+
+
+def test_what_a_purchase_says_weighs_more_than_what_a_click_says() -> None:
+    """In each list the best by text and the worst are clicked; one of them is bought."""
+
+    def text(worth_of_best: float, worth_of_worst: float) -> tuple[float, float]:
+        values = np.random.default_rng(0).normal(size=(200, 10))
+        best, worst = (values == one(values, axis=1, keepdims=True) for one in (np.max, np.min))
+        whole = lists(values.reshape(-1, 1), (best | worst).reshape(-1), ("text",))
+        worth = np.where(best, worth_of_best, np.where(worst, worth_of_worst, 1.0)).reshape(-1)
+        weights = Weights({"text": 0.0, SIMILARITY: 1.0})
+        weights.learn(replace(whole, worth=worth))
+        weight, _, less, _ = np.asarray(weights.state()["sums"], np.float64)
+        # What text gains upwards, less what it gains downwards.
+        return float(weights.learned.weights[0]), float(less[2] / weight[2] - less[1] / weight[1])
+
+    (even, _), (bought, gained), (other, lost) = text(1.0, 1.0), text(5.0, 1.0), text(1.0, 5.0)
+    assert other < -0.3 < even < 0.3 < bought
+    assert lost < -0.1 < 0.1 < gained
 
 
 def test_many_lists_of_one_query_or_user_count_little() -> None:

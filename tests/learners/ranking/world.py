@@ -26,9 +26,12 @@ class World:
     ----------
     lists : how many.
     missing : share of the scores that lists do not have.
+    acts : whether some clicks are purchases, which weigh 5.
     """
 
-    def __init__(self, lists: int, seed: int = 0, missing: float = 0.0, shown: int = 12) -> None:
+    def __init__(
+        self, lists: int, seed: int = 0, missing: float = 0.0, shown: int = 12, *, acts: bool = False
+    ) -> None:
         draw = np.random.default_rng(seed)
         items, queries = draw.normal(size=(300, D)), draw.normal(size=(120, D))
         self.items = (items / np.linalg.norm(items, axis=1, keepdims=True)).astype(np.float32)
@@ -43,6 +46,7 @@ class World:
         chance = 1.0 / (1.0 + np.exp(2.0 - wanted[query[:, None], best[query]]))
         clicked = draw.random(chance.shape) < chance * np.arange(1.0, shown + 1.0) ** -0.5
         clicked[np.arange(lists), draw.integers(shown, size=lists)] |= draw.random(lists) < 0.3
+        self.acts = acts
         self.found = Searches(query, best[query], clicked, np.full(lists, -1))
         gone = draw.random((120, 300)) < missing
         self.signals = {
@@ -52,13 +56,16 @@ class World:
 
     def blocks(self, cut: int = 10, names: tuple[str, ...] = ("age", "text")) -> Iterator[ConstraintBlock]:
         """What the builder makes of so many lists at a time, with these scores."""
-        builder = Clicks(rules=("click-list",))
+        builder = Clicks(rules=("click-list",), action_weights={"purchase": 5.0} if self.acts else {})
         events: list[Any] = [*catalogue("s", self.items)]
         events += click_blocks("s", self.found, self.queries, cut)
         of_query = {row.tobytes(): i for i, row in enumerate(self.queries)}
         of_item = {row.tobytes(): i for i, row in enumerate(self.items)}
         for offset, event in enumerate(events):
             assert isinstance(event, ClickBlock | ItemBlock)
+            if self.acts and isinstance(event, ClickBlock):
+                bought = np.where(event.click_ms % 3 == 0, 0, -1).astype(np.int32)
+                event = replace(event, kinds=("purchase",), action=bought)
             for block in builder.process(event, Origin(offset=offset, append_ms=0)).blocks:
                 lists, vectors = block.lists, block.tables[0].vectors
                 if lists is None or not names:
