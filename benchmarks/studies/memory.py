@@ -340,6 +340,7 @@ def _of_lists(
                 _keys(found.query[rows]),
                 _keys(actors[rows]),
                 PEOPLE.bias,
+                np.ones(len(rows) * PLACES),
             ),
         )
 
