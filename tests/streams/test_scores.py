@@ -144,7 +144,8 @@ def test_actions_that_weigh_nothing_are_refused(worth: bytes) -> None:
 
 @pytest.mark.parametrize("pairs", [[0, 1], [0, -1], [1, 0], [-1, 0], [0, 0, 0, 0], [0]])
 def test_kinds_of_actions_that_point_elsewhere_are_refused(pairs: list[int]) -> None:
-    body = avro.read(encode(GOLDEN["clicks-scores"]))[1]
+    # What an older schema does not have is read as the text of its default.
+    body = avro.read(encode(GOLDEN["clicks-scores"]))[1] | {"weight": b""}
     with pytest.raises(BadRecord, match="action"):
         decode(avro.write("ClickBlock", body | {"action": np.array(pairs, "<i4").tobytes()}), ClickBlock)
 
