@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from tests.kafka.broker import KafkaBroker
 from tests.support.processes import until
 
