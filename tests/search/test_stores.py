@@ -154,7 +154,7 @@ def test_beside_the_largest_requests_it_stays_ready_and_answers_small_ones(
     told: list[int] = []
 
     def ask(base: str) -> None:
-        with httpx.Client(base_url=base, timeout=SECONDS) as client:
+        with httpx.Client(base_url=base, timeout=700.0) as client:
             while not stop.is_set():
                 one = client.post("/search", content=large, headers={"content-type": "application/json"})
                 told.append(one.status_code)
@@ -163,7 +163,9 @@ def test_beside_the_largest_requests_it_stays_ready_and_answers_small_ones(
                 else:
                     stop.wait(float(one.headers.get("retry-after", 1.0)))
 
-    with running({"docs": own}, store_seconds=30.0, request_seconds=30.0) as gateway, served(gateway) as base:
+    # A request that is given up goes on in the store: on a busy machine none would ever be answered.
+    limits = {"store_seconds": 600.0, "request_seconds": 600.0}
+    with running({"docs": own}, **limits) as gateway, served(gateway) as base:
         threads = [threading.Thread(target=ask, args=(base,)) for _ in range(16)]
         for thread in threads:
             thread.start()
@@ -179,8 +181,7 @@ def test_beside_the_largest_requests_it_stays_ready_and_answers_small_ones(
             for thread in threads:
                 thread.join(SECONDS)
     assert set(polls) == {200} and set(small) == {200}
-    # On a busy machine a large one may also take longer than its time.
-    assert {200, 503} <= set(told) <= {200, 503, 504}
+    assert set(told) == {200, 503}
 
 
 def in_qdrant(found: dict[str, Any]) -> list[int]:

@@ -41,6 +41,9 @@ from tests.security.users import (
 
 PASSWORD = "pa55-of-the-role-tests"
 
+#: Signs the ids of lists that a service records.
+GATE_KEY = {"KINSTREAM_GATE_KEY": "a key of the role tests"}
+
 
 class Talkative(System):
     """A system whose processes log all that they can."""
@@ -64,7 +67,7 @@ class Case:
 
     def environment(self, role: str) -> dict[str, str]:
         login = by_password(self.broker, self.user(role), PASSWORD)
-        return login | {"KINSTREAM_GATE_KEY": "a key of the role tests"}
+        return login | GATE_KEY
 
     def grants(self, role: str) -> list[Grant]:
         """What the printed commands allow."""
@@ -398,7 +401,7 @@ def test_a_check_by_one_role_says_what_each_agent_lacks(standing: Case, role: st
 
 
 def test_nobody_at_all_gets_nothing(standing: Case) -> None:
-    nobody = {"KAFKA_BOOTSTRAP_SERVERS": standing.broker.at("PLAIN")}
+    nobody = {"KAFKA_BOOTSTRAP_SERVERS": standing.broker.at("PLAIN")} | GATE_KEY
     with acting_as(standing.patch, nobody):
         for name, words in COMMANDS.items():
             status, text = ended(command(standing.system.file, *standing.filled(words)))

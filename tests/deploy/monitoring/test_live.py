@@ -23,6 +23,7 @@ from tests.deploy.monitoring.live import Asking, Feed, OnCall, expressions, with
 from tests.deploy.monitoring.programs import ALERTS, CONFIG, DEPLOY, RECORDING, Alertmanager, Prometheus
 from tests.deploy.monitoring.short_rules import hurried
 from tests.docs.pages import ROOT, anchors
+from tests.gate.gates import SECRET
 from tests.kafka.broker import KafkaBroker, reserve_port
 from tests.support.processes import Process, until
 
@@ -67,6 +68,11 @@ recall_every = 1
 [serve.spaces.digits]
 learner = "opml"
 index = "lazy"
+record = true
+
+[sources.feedback]
+topic = "monitored.feedback"
+preset = "feedback"
 """
 BUILDERS: Final = (Agent("builder", "one-pass", "events"), Agent("builder", "random", "events"))
 OPML: Final = Agent("learner", "opml", "constraints")
@@ -160,7 +166,10 @@ def stays(condition: Callable[[], bool], seconds: float, what: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_the_right_page_is_delivered_once(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINSTREAM_GATE_KEY", SECRET)
     began = time.monotonic()
     on_call, prometheus = OnCall(), Prometheus(tmp_path / "prometheus")
     alertmanager = Alertmanager(tmp_path / "alertmanager")
