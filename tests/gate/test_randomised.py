@@ -212,7 +212,7 @@ def test_shares_of_more_than_all_queries_and_a_missing_key_are_refused() -> None
     with pytest.raises(ValueError, match=r"randomise\.docs\.share: 0\.9 of the queries.* together at most 1"):
         read_settings(gate={"docs": {"share": 0.2}}, randomise=shares, gate_key=SECRET)
     read_settings(gate={"shop": {"share": 0.2}}, randomise=shares, gate_key=SECRET)
-    with pytest.raises(ValueError, match=r"\[randomise.SPACE\] needs a key"):
+    with pytest.raises(ValueError, match=r"\[randomise.SPACE\] or record of a space needs a key"):
         read_settings(randomise=shares)
     with pytest.raises(ValueError, match="kind"):
         read_settings(randomise={"docs": {"kind": "plackett"}}, gate_key=SECRET)
