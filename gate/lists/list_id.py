@@ -19,7 +19,16 @@ from typing import Final
 from kinstream.gate.lists.draft import SIDES, Draft, Side, credit, team_draft
 from kinstream.gate.lists.varints import read_varint, varint
 from kinstream.streams.records.gate import Version
-from kinstream.streams.records.randomised_id import DRAFTED_PREFIX, MARK_BYTES, as_text, bytes_of, salt_of
+from kinstream.streams.records.randomised_id import (
+    DRAFTED_PREFIX,
+    MARK_BYTES,
+    TIME_BYTES,
+    as_text,
+    bytes_of,
+    bytes_of_marks,
+    marks_of_bytes,
+    salt_of,
+)
 from kinstream.streams.records.randomised_id import mark_of as mark_of
 from kinstream.streams.settings import Settings
 
@@ -28,7 +37,6 @@ PREFIX: Final = DRAFTED_PREFIX
 #: Most items of a drafted list.
 MAX_ITEMS: Final = 255
 NONCE_BYTES: Final = 6
-_TIME_BYTES: Final = 6
 _TAG_BYTES: Final = 10
 _SERVING_EMPTY: Final = 1
 _CANDIDATE_EMPTY: Final = 2
@@ -36,7 +44,7 @@ _CANDIDATE_EMPTY: Final = 2
 _SHARED: Final = 4
 #: A newer model than the candidate follows the two models.
 _NEWEST: Final = 8
-_HEAD: Final = _TIME_BYTES + NONCE_BYTES
+_HEAD: Final = TIME_BYTES + NONCE_BYTES
 
 
 class Keys:
@@ -177,7 +185,7 @@ def show(
     True
     """
     (serving, first), (candidate, second) = rankings
-    head = time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    head = time_ms.to_bytes(TIME_BYTES, "big") + nonce
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     draft = team_draft(
@@ -199,7 +207,7 @@ def show(
 
 def list_id_of(keys: Keys, space: str, impression: Impression, nonce: bytes) -> str:
     """The id of an impression."""
-    head = impression.time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    head = impression.time_ms.to_bytes(TIME_BYTES, "big") + nonce
     data = head + keys.mask(head, _body_of(impression))
     return as_text(PREFIX, data + keys.tag(space, data))
 
@@ -213,7 +221,7 @@ def read(keys: Keys, space: str, list_id: str) -> Impression | None:
         return None
     head, body = data[:_HEAD], maker.mask(data[:_HEAD], data[_HEAD:])
     try:
-        found = _impression_of(int.from_bytes(head[:_TIME_BYTES], "big"), body)
+        found = _impression_of(int.from_bytes(head[:TIME_BYTES], "big"), body)
     except IndexError:
         found = None
     # The bytes of a randomised list's id, with `ki2.` before them, have a tag that is right, and are no such body.
@@ -241,8 +249,7 @@ def _body_of(one: Impression) -> bytes:
         value.to_bytes(size, "little")
         for value, size in zip((picks, fresh), _sizes(count, base), strict=True)
     )
-    marks = b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in one.marks)
-    return bytes((flags, count)) + numbers + bits + marks
+    return bytes((flags, count)) + numbers + bits + bytes_of_marks(one.marks)
 
 
 def _base(shared: bool) -> int:
@@ -270,9 +277,8 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
         values.append(int.from_bytes(body[at : at + size], "little"))
         at += size
     picks, fresh = values
-    marks = [
-        int.from_bytes(body[at + n * MARK_BYTES : at + (n + 1) * MARK_BYTES], "little") for n in range(count)
-    ]
+    # Of a body that is too short, which is no draft's, the marks that are missing are 0.
+    marks = marks_of_bytes(body[at : at + count * MARK_BYTES].ljust(count * MARK_BYTES, b"\0"))
     empty = {Side.SERVING: flags & _SERVING_EMPTY, Side.CANDIDATE: flags & _CANDIDATE_EMPTY}
     return Impression(
         time_ms,

@@ -14,12 +14,13 @@ from kinstream.gate.lists import randomisation
 from kinstream.gate.lists.list_id import MAX_ITEMS, NONCE_BYTES, Keys, mark_of
 from kinstream.streams.records.randomised_id import (
     HEAD_BYTES,
-    MARK_BYTES,
     PLAIN_PREFIX,
     TAG_BYTES,
     TIME_BYTES,
     as_text,
     bytes_of,
+    bytes_of_marks,
+    marks_of_bytes,
 )
 
 
@@ -54,7 +55,7 @@ def plain_id(keys: Keys, space: str, items: Sequence[str], *, time_ms: int, nonc
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     marks = [mark_of(space, item) for item in items] if len(items) <= MAX_ITEMS else []
     data = time_ms.to_bytes(TIME_BYTES, "big") + nonce
-    data += b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in marks)
+    data += bytes_of_marks(marks)
     return as_text(PLAIN_PREFIX, data + keys.tag(space, PLAIN_PREFIX.encode() + data))
 
 
@@ -70,8 +71,4 @@ def known(keys: Keys, space: str, list_id: str) -> Known | None:
     data, tag = raw[:-TAG_BYTES], raw[-TAG_BYTES:]
     if len(data) < HEAD_BYTES or keys.made(space, PLAIN_PREFIX.encode() + data, tag) is None:
         return None
-    marks = tuple(
-        int.from_bytes(data[at : at + MARK_BYTES], "little")
-        for at in range(HEAD_BYTES, len(data), MARK_BYTES)
-    )
-    return Known(int.from_bytes(data[:TIME_BYTES], "big"), marks or None)
+    return Known(int.from_bytes(data[:TIME_BYTES], "big"), marks_of_bytes(data[HEAD_BYTES:]) or None)

@@ -21,11 +21,19 @@ from typing import Final, TypeVar
 from kinstream.gate.lists.list_id import MAX_ITEMS, NONCE_BYTES, Keys, Shown
 from kinstream.gate.lists.varints import read_varint, varint
 from kinstream.streams.records.gate import Version
-from kinstream.streams.records.randomised_id import PREFIX, DrawKind, Drawn, id_of, mark_of, parts_of, written
+from kinstream.streams.records.randomised_id import (
+    PREFIX,
+    TIME_BYTES,
+    DrawKind,
+    Drawn,
+    id_of,
+    mark_of,
+    parts_of,
+    written,
+)
 
 Item = TypeVar("Item")
 
-_TIME_BYTES: Final = 6
 #: Bytes of a digest that choose a place; the bits of the others are coins.
 _PLACE_BYTES: Final = 8
 
@@ -89,7 +97,7 @@ def randomise(
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     items = tuple(dict.fromkeys(ranking))[: min(size, MAX_ITEMS)]
-    head = time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    head = time_ms.to_bytes(TIME_BYTES, "big") + nonce
     digest = hashlib.blake2b(
         len(space.encode()).to_bytes(4, "little") + space.encode() + head + bytes((kind,)),
         key=keys.seed.to_bytes(8, "little", signed=True),
@@ -110,7 +118,7 @@ def randomise(
 
 def list_id_of(keys: Keys, space: str, one: Randomised, nonce: bytes) -> str:
     """The id of a randomised list."""
-    head = one.time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    head = one.time_ms.to_bytes(TIME_BYTES, "big") + nonce
     numbers = b"".join(varint(n) for n in (one.model.generation, one.model.epoch + 1, one.model.step))
     bits = sum(1 << n for n, swapped in enumerate(one.swapped) if swapped)
     body = numbers + bits.to_bytes(-(-len(one.swapped) // 8), "little")
@@ -131,7 +139,7 @@ def read(keys: Keys, space: str, list_id: str) -> Randomised | None:
         numbers.append(number)
     bits = int.from_bytes(body[at:], "little")
     return Randomised(
-        int.from_bytes(parts.head[:_TIME_BYTES], "big"),
+        int.from_bytes(parts.head[:TIME_BYTES], "big"),
         Version(numbers[0], numbers[1] - 1, numbers[2]),
         parts.drawn,
         tuple(bool(bits >> n & 1) for n in range(len(parts.drawn.pairs))),

@@ -8,22 +8,21 @@ brokers while another has the answer of a user. It then waits for its list, as l
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
 import orjson
 
-from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
+from kinstream.producers.sources.join import Join
+from kinstream.producers.sources.ubi_lists import OpenList, Part
 from kinstream.producers.sources.used import Entry
-from kinstream.producers.sources.values.partition_time import PartitionTime, not_ahead, stamp_of
+from kinstream.producers.sources.values.partition_time import not_ahead, stamp_of
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec.codec import decode_feedback
 from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.randomised_id import time_of
-from kinstream.streams.records.state import State
 from kinstream.streams.records.values import Click, Loaded
 
 
@@ -40,7 +39,7 @@ class Fate(StrEnum):
     UNKNOWN_ITEM = "feedback-unknown-item"
 
 
-class Shown:
+class Shown(Join):
     """The join of one partition.
 
     Parameters
@@ -48,11 +47,10 @@ class Shown:
     window_ms : how long after it was shown a list takes feedback.
     """
 
+    fates = Fate
+
     def __init__(self, window_ms: int) -> None:
-        self._window_ms = window_ms
-        self._lists = OpenLists(window_ms, None)
-        self._time = PartitionTime()
-        self._counts: Counter[str] = Counter()
+        super().__init__(window_ms, None)
 
     def events(self, message: Message) -> list[Loaded] | None:
         record = decode_feedback(message.value)
@@ -67,15 +65,12 @@ class Shown:
             self._lists.undo()
             raise
         self._time.take(record.list_id, said, appended=message.appended and stamp_of(message) is not None)
-        self._lists.correct(self._time.latest_ms)
-        return self._closed(self._lists.due(self._time.now_ms), Fate.LIST_CLOSED) + self._closed(
-            self._lists.surplus(), Fate.CLOSED_EARLY
-        )
+        return self._due()
 
-    def _part(self, own_ms: int, message: Message, session: str | None, user: str | None) -> Part:
-        own_ms, log_ms = not_ahead(own_ms, message, "time_ms"), stamp_of(message)
-        log_ms = own_ms if log_ms is None else log_ms
-        return Part(own_ms, log_ms, max(log_ms, self._time.now_ms), session, user)
+    def _part(
+        self, own_ms: int, message: Message, session: str | None = None, user: str | None = None
+    ) -> Part:
+        return self._placed(not_ahead(own_ms, message, "time_ms"), message, session, user)
 
     def _list(self, shown: Click, message: Message) -> int:
         """Take a list as it was shown; returns the time that its record says for the log.
@@ -108,7 +103,7 @@ class Shown:
         ------
         BadRecord : it does not fit, is too late, or is of an item that was not shown; nothing has changed.
         """
-        part = self._part(given.time_ms, message, None, None)
+        part = self._part(given.time_ms, message)
         one = self._lists.find(given.list_id)
         if one is None:
             shown_ms = time_of(given.list_id)
@@ -139,7 +134,7 @@ class Shown:
 
     # ---- closing ------------------------------------------------------------------------------------------------
 
-    def _closed(self, lists: Iterable[OpenList], fate: Fate) -> list[Loaded]:
+    def _closed(self, lists: Iterable[OpenList], fate: StrEnum) -> list[Loaded]:
         made: list[Loaded] = []
         for one in lists:
             if not len(one):
@@ -152,32 +147,6 @@ class Shown:
                 item is not None and not one.shows(item) for item in strange
             )
         return made
-
-    def held_back(self) -> list[Loaded]:
-        return [one.click() for one in self._lists if len(one)]
-
-    # ---- state --------------------------------------------------------------------------------------------------
-
-    def counts(self) -> dict[str, int]:
-        return {fate.value: self._counts[fate] for fate in Fate}
-
-    def state(self) -> State:
-        return {
-            "open_lists": orjson.dumps(self._lists.state()).decode(),
-            "spaces": orjson.dumps(self._lists.spaces).decode(),
-            "times": orjson.dumps(self._time.state()).decode(),
-            "fates": orjson.dumps(self.counts()).decode(),
-        }
-
-    def restore(self, state: State) -> None:
-        self.inherit(state)
-        self._lists.restore(orjson.loads(str(state["open_lists"])), orjson.loads(str(state["spaces"])))
-        self._counts = Counter(orjson.loads(str(state["fates"])))
-
-    def inherit(self, state: State) -> None:
-        if "open_lists" in state:
-            self._lists.restore(orjson.loads(str(state["open_lists"])), ())
-            self._time.restore([(name, at) for name, at in orjson.loads(str(state["times"]))])
 
 
 def shown(settings: SourceSettings) -> Shown:

@@ -10,20 +10,18 @@ Schema: https://o19s.github.io/ubi, version 1.3.0.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-import orjson
-
+from kinstream.producers.sources.join import Join
 from kinstream.producers.sources.lists import query_vector
 from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
-from kinstream.producers.sources.ubi_lists import OpenList, OpenLists, Part
+from kinstream.producers.sources.ubi_lists import OpenList, Part
 from kinstream.producers.sources.values.convert import refused, time_ms
 from kinstream.producers.sources.values.foreign_record import Incoming
 from kinstream.producers.sources.values.formats import Format
-from kinstream.producers.sources.values.partition_time import PartitionTime, not_ahead, stamp_of
+from kinstream.producers.sources.values.partition_time import not_ahead, stamp_of
 from kinstream.producers.sources.values.reader import Reader
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason
@@ -52,7 +50,7 @@ class Fate(StrEnum):
     BULK_LINE = "bulk-line"
 
 
-class Ubi:
+class Ubi(Join):
     """The join of one partition.
 
     Parameters
@@ -61,14 +59,13 @@ class Ubi:
     window_ms : how long after its query a list takes clicks.
     """
 
+    fates = Fate
+
     def __init__(self, reader: Reader, forms: Forms, actions: Iterable[str], window_ms: int) -> None:
         self._reader = reader
         self._forms = forms
         self._actions = frozenset(action.lower() for action in actions)
-        self._window_ms = window_ms
-        self._lists = OpenLists(window_ms, [field.name for field in forms.fields.scores])
-        self._time = PartitionTime()
-        self._counts: Counter[str] = Counter()
+        super().__init__(window_ms, [field.name for field in forms.fields.scores])
 
     def events(self, message: Message) -> list[Loaded] | None:
         records = self._reader.read_each(message, documents)
@@ -87,10 +84,7 @@ class Ubi:
         for said in times:
             if said is not None:
                 self._time.take(*said, appended=appended)
-        self._lists.correct(self._time.latest_ms)
-        return self._closed(self._lists.due(self._time.now_ms), Fate.LIST_CLOSED) + self._closed(
-            self._lists.surplus(), Fate.CLOSED_EARLY
-        )
+        return self._due()
 
     def _take(self, record: Incoming) -> tuple[str, int] | None:
         """Take one record; returns its query and the time that it says for the log, None if it says none.
@@ -147,12 +141,9 @@ class Ubi:
         ------
         BadRecord : its time is none or ahead of the log, or a name is none.
         """
-        own_ms, log_ms = self._own_ms(record), stamp_of(record.message)
-        # A log without times, as a file is, has those in its records.
-        log_ms = own_ms if log_ms is None else log_ms
+        own_ms = self._own_ms(record)
         session, user = self._forms.name(record, "session"), self._forms.name(record, "user")
-        # A producer whose clock is behind does not write into the past.
-        return Part(own_ms, log_ms, max(log_ms, self._time.now_ms), session, user)
+        return self._placed(own_ms, record.message, session, user)
 
     # ---- the three types of records -----------------------------------------------------------------------------
 
@@ -226,7 +217,7 @@ class Ubi:
 
     # ---- closing ------------------------------------------------------------------------------------------------
 
-    def _closed(self, lists: Iterable[OpenList], fate: Fate) -> list[Loaded]:
+    def _closed(self, lists: Iterable[OpenList], fate: StrEnum) -> list[Loaded]:
         made: list[Loaded] = []
         for one in lists:
             if len(one):
@@ -234,36 +225,14 @@ class Ubi:
             self._counts[fate if len(one) else Fate.EMPTY_LIST] += 1
         return made
 
-    def held_back(self) -> list[Loaded]:
-        return [one.click() for one in self._lists if len(one)]
-
     # ---- state --------------------------------------------------------------------------------------------------
 
-    def counts(self) -> dict[str, int]:
-        return {fate.value: self._counts[fate] for fate in Fate}
-
     def state(self) -> State:
-        own: State = {
-            "open_lists": orjson.dumps(self._lists.state()).decode(),
-            "spaces": orjson.dumps(self._lists.spaces).decode(),
-            "times": orjson.dumps(self._time.state()).decode(),
-            "fates": orjson.dumps(self.counts()).decode(),
-        }
-        return own | self._reader.format.state()
+        return super().state() | self._reader.format.state()
 
     def restore(self, state: State) -> None:
-        self._take_lists(state, orjson.loads(str(state.get("spaces", "[]"))))
-        self._counts = Counter(orjson.loads(str(state["fates"])))
+        super().restore(state)
         self._reader.format.restore(state)
-
-    def inherit(self, state: State) -> None:
-        if "open_lists" in state:
-            self._take_lists(state, ())
-
-    def _take_lists(self, state: State, spaces: Sequence[str]) -> None:
-        self._lists.restore(orjson.loads(str(state["open_lists"])), spaces)
-        # The first version kept the largest time in a record, which any client could have set.
-        self._time.restore([(query, at) for query, at in orjson.loads(str(state.get("times", "[]")))])
 
 
 def ubi(settings: SourceSettings, format_: Format) -> Ubi:

@@ -95,15 +95,22 @@ def _bare(text: str) -> str:
     return text
 
 
-def repeated(
-    request: Callable[[], T], later: frozenset[str], seconds: float, answered: Callable[[], bool]
-) -> T:
-    """The answer of a request that is repeated while nobody leads or coordinates what it is about.
+def comes(error: Any, later: frozenset[str], answered: Callable[[], bool]) -> bool:
+    """Whether a KafkaException says that nobody leads or coordinates yet what a request is about.
 
     Parameters
     ----------
     later : names of the errors that say so.
     answered : whether the brokers answer another request: then a timeout says so too.
+    """
+    name = error.args[0].name()
+    return name in later or (name in _WAITED and answered())
+
+
+def repeated(
+    request: Callable[[], T], later: frozenset[str], seconds: float, answered: Callable[[], bool]
+) -> T:
+    """The answer of a request that is repeated while nobody leads or coordinates what it is about, as `comes` says.
 
     Raises
     ------
@@ -117,8 +124,7 @@ def repeated(
         try:
             return request()
         except KafkaException as error:
-            name = error.args[0].name()
-            if time.monotonic() >= limit or (name not in later and not (name in _WAITED and answered())):
+            if time.monotonic() >= limit or not comes(error, later, answered):
                 raise
             time.sleep(_AGAIN_SECONDS)
 
@@ -135,11 +141,13 @@ def coordinated(kafka: KafkaSettings, admin: Any, group: str, request: Callable[
     """
     from confluent_kafka import KafkaException
 
+    def answered() -> bool:
+        return answers(admin)
+
     try:
-        return repeated(request, NO_COORDINATOR, COORDINATOR_SECONDS, lambda: answers(admin))
+        return repeated(request, NO_COORDINATOR, COORDINATOR_SECONDS, answered)
     except KafkaException as error:
-        name = error.args[0].name()
-        if name not in NO_COORDINATOR and not (name in _WAITED and answers(admin)):
+        if not comes(error, NO_COORDINATOR, answered):
             raise
         raise BrokerUnavailable(
             f"The brokers at {kafka.bootstrap_servers} answer, but none coordinates the group {group} yet: try again "

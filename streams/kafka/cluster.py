@@ -384,6 +384,7 @@ class Cluster:
         """Partitions that a settled group has assigned to none of its members; empty while it is rebalancing."""
         from confluent_kafka import ConsumerGroupState, KafkaException
 
+        # This is asked again and again, and a request that is given up stays in the client.
         if not answers(self.admin):
             raise self._refusal() or unanswered(self._kafka, f"group {group}")
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -21,6 +22,7 @@ PREFIX: Final = "ki2."
 DRAFTED_PREFIX: Final = "ki1."
 #: Begins every id of a list that is shown as it was found: `kinstream.gate.lists.plain_id`.
 PLAIN_PREFIX: Final = "ki3."
+_PREFIXES: Final = (PREFIX, DRAFTED_PREFIX, PLAIN_PREFIX)
 #: Bytes before the encrypted body: of the time, and of time and nonce.
 TIME_BYTES: Final = 6
 HEAD_BYTES: Final = 12
@@ -83,8 +85,7 @@ class Parts:
 
 def written(head: bytes, drawn: Drawn) -> bytes:
     """The bytes of an id before its encrypted body."""
-    marks = b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in drawn.marks)
-    return head + bytes((drawn.kind, drawn.place, len(drawn.marks))) + marks
+    return head + bytes((drawn.kind, drawn.place, len(drawn.marks))) + bytes_of_marks(drawn.marks)
 
 
 def id_of(signed: bytes, tag: bytes) -> str:
@@ -118,7 +119,7 @@ def time_of(list_id: str) -> int | None:
 
     Whether the id is genuine is not known.
     """
-    for prefix in (PREFIX, DRAFTED_PREFIX, PLAIN_PREFIX):
+    for prefix in _PREFIXES:
         raw = bytes_of(prefix, list_id)
         if raw is not None and len(raw) >= HEAD_BYTES:
             return int.from_bytes(raw[:TIME_BYTES], "big")
@@ -127,7 +128,7 @@ def time_of(list_id: str) -> int | None:
 
 def one_spelling(list_id: str) -> str:
     """The id whose bytes a text spells, however it spells them; the id of another list as it is."""
-    for prefix in (PREFIX, DRAFTED_PREFIX):
+    for prefix in _PREFIXES:
         if list_id.startswith(prefix) and bytes_of(prefix, list_id) is None:
             text = "".join(one for one in list_id[len(prefix) :] if one in _ALPHABET)
             try:
@@ -149,10 +150,20 @@ def parts_of(list_id: str) -> Parts | None:
     end = _FIXED + count * MARK_BYTES
     if kind not in DrawKind.__members__.values() or len(signed) < end:
         return None
-    marks = tuple(
-        int.from_bytes(signed[at : at + MARK_BYTES], "little") for at in range(_FIXED, end, MARK_BYTES)
-    )
+    marks = marks_of_bytes(signed[_FIXED:end])
     return Parts(Drawn(DrawKind(kind), place, marks), signed[:HEAD_BYTES], signed[end:], signed, tag)
+
+
+def bytes_of_marks(marks: Iterable[int]) -> bytes:
+    """Hashes of items as an id has them."""
+    return b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in marks)
+
+
+def marks_of_bytes(data: bytes) -> tuple[int, ...]:
+    """The hashes in these bytes of an id."""
+    return tuple(
+        int.from_bytes(data[at : at + MARK_BYTES], "little") for at in range(0, len(data), MARK_BYTES)
+    )
 
 
 def mark_of(space: str, item: str) -> int:

@@ -47,6 +47,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
     from confluent_kafka import KafkaException, TopicCollection
 
     found: dict[str, TopicView] = {}
+    # As in `Cluster.nobodys`: a request that is given up stays in the client.
     if not answers(cluster.admin):
         raise BrokerUnavailable("the topics cannot be described: no broker answers")
     try:

@@ -15,7 +15,16 @@ from kinstream.gate.lists.list_id import Keys, Shown
 from kinstream.gate.lists.randomisation import Randomised, list_id_of, randomise, read
 from kinstream.search.drafts.randomising import Randomising
 from kinstream.streams.records.gate import UNADAPTED, Version
-from kinstream.streams.records.randomised_id import PREFIX, DrawKind, Drawn, mark_of, parts_of
+from kinstream.streams.records.randomised_id import (
+    PLAIN_PREFIX,
+    PREFIX,
+    DrawKind,
+    Drawn,
+    as_text,
+    mark_of,
+    one_spelling,
+    parts_of,
+)
 from kinstream.streams.settings import RandomiseSettings, Settings
 from tests.gate.gates import KEYS, SECRET, damaged, respelled
 
@@ -158,6 +167,16 @@ def test_an_id_has_one_spelling(kind: DrawKind) -> None:
         list_id = drawn(kind, nonce, RANKING[: nonce % 8]).list_id
         for text in respelled(list_id, PREFIX):
             assert read(KEYS, "docs", text) is None and parts_of(text) is None, text
+
+
+@pytest.mark.parametrize("prefix", [PREFIX, drafted.PREFIX, PLAIN_PREFIX])
+def test_every_spelling_of_an_id_counts_as_one_list(prefix: str) -> None:
+    """Whatever kind of list a service has shown: the click builder and the gate's exposure count it once."""
+    for size in (12, 25, 37):
+        made = as_text(prefix, bytes(range(251 - size, 251)))
+        text = made.removeprefix(prefix)
+        others = {text + "==", f" {text}", text[:9] + "\n" + text[9:]}
+        assert {one_spelling(prefix + one) for one in others} == {made} == {one_spelling(made)}
 
 
 @given(st.text(max_size=200), st.binary(max_size=60))
