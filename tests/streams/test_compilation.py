@@ -73,7 +73,7 @@ def test_files_that_are_imported_belong_to_the_stamp() -> None:
 def kernel_files() -> Iterator[Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if "compute.compiled import compiled" in path.read_text(encoding="utf-8"):
+            if "compute.compilation import compiled" in path.read_text(encoding="utf-8"):
                 yield path
 
 
