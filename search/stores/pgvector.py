@@ -20,7 +20,6 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
-from psycopg.rows import TupleRow
 
 from kinstream.search.stores import pgvector_candidates as ranking
 from kinstream.search.stores.base import (
@@ -37,7 +36,7 @@ from kinstream.search.stores.base import (
 )
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column
-from kinstream.search.stores.postgres import local, sessionless
+from kinstream.search.stores.postgres import SessionlessConnection, local, sessionless
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
@@ -74,7 +73,7 @@ _COLUMN: Final = (
 _Answer = TypeVar("_Answer")
 
 
-class _Timed(psycopg.Connection[TupleRow]):
+class _Timed(SessionlessConnection):
     """A connection that waits for every answer in a limited time, also if the server is reached and hangs."""
 
     seconds = 5.0

@@ -8,17 +8,40 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
 
-from psycopg import ProgrammingError, sql
+from psycopg import Connection, Pipeline, ProgrammingError, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
 
 from kinstream.streams.errors import SettingsError
 
 #: The words of startup options; a backslash takes the meaning of a character.
 _WORD: Final = re.compile(r"(?:\\.|[^\s\\])+")
 _SETTING: Final = re.compile(r"(?:-c|--)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+class SyncedPipeline(Pipeline):
+    """A pipeline whose last message is its Sync.
+
+    psycopg sends a Flush after it. When a pooler has released the server by then, it takes one for the Flush, and keeps
+    it until a Sync that never comes.
+    """
+
+    def _fetch_gen(self, *, flush: bool) -> Any:
+        return super()._fetch_gen(flush=False)
+
+
+class SessionlessConnection(Connection[TupleRow]):
+    """A connection whose pipelines a pooler may follow."""
+
+    @contextmanager
+    def pipeline(self) -> Iterator[Pipeline]:
+        self._pipeline = SyncedPipeline(self)
+        with super().pipeline() as pipeline:
+            yield pipeline
 
 
 def sessionless(connection: str) -> tuple[str, dict[str, str]]:

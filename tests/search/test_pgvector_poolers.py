@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from psycopg.pq import Trace
 
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Place, Store, StoreAway
@@ -40,6 +43,29 @@ def pooler(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
 def store(url: str, table: str, **more: object) -> Store:
     place = Place(url, table, "cosine", ("lang", "size"), **{"seconds": 20.0, **more})  # type: ignore[arg-type]
     return kinds.create("pgvector", place)
+
+
+def test_nothing_is_sent_after_the_sync_of_a_request(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A pooler that has released the server takes another one for what follows, and it never gets that one back.
+    connect = psycopg.Connection.connect
+
+    with (tmp_path / "trace").open("w") as trace:
+
+        def traced(*arguments: Any, **more: Any) -> Any:
+            made = connect.__func__(*arguments, **more)  # type: ignore[attr-defined]
+            made.pgconn.trace(trace.fileno())
+            made.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+            return made
+
+        monkeypatch.setattr(psycopg.Connection, "connect", classmethod(traced))
+        one = store(server.url, "shoes")
+        assert one.check() == 4
+        assert one.search(X[:3], 2, None).hits[0][0].id == "shoes-0"
+        one.close()
+    sent = [line.split()[2] for line in (tmp_path / "trace").read_text().splitlines() if line[0] == "F"]
+    assert sent == [*["Parse", "Bind", "Describe", "Execute"] * 2, "Sync"] * 3 + ["Terminate"] * 2
 
 
 @pytest.mark.parametrize("late", [False, True])
