@@ -199,7 +199,8 @@ class Gap:
 
     @property
     def beyond(self) -> bool:
-        return self.mean > max(self.error, ALLOWED)
+        # Of one split there is no error.
+        return self.mean > max(ALLOWED, self.error)
 
     def __str__(self) -> str:
         return f"{self.where} ({self.mean:+.4f} ± {self.error:.4f}, p {self.p:.2g})"
@@ -209,7 +210,7 @@ def gap_to(other: str, name: str, length: int, errors: Sequence[dict[str, float]
     """By the errors of all splits of a set."""
     gaps = np.array([one[f"{learner} {length}"] - one[other] for one in errors])
     spread = float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else np.nan
-    test = stats.ttest_1samp(gaps, 0.0, alternative="greater") if gaps.any() else None
+    test = stats.ttest_1samp(gaps, 0.0, alternative="greater") if gaps.any() and len(gaps) > 1 else None
     p = 1.0 if test is None else float(test.pvalue)
     return Gap(f"{name} at {length:,}", float(gaps.mean()), spread, p)
 
