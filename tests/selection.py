@@ -59,6 +59,8 @@ LONG: Final = (
     "tests/search/test_ranked_space.py::test_numbers_that_are_none_or_not_finite_are_missing_and_rows_without_text_have_no_words",
     "tests/search/test_feedback_service.py::test_every_answer_to_feedback_is_in_the_schema",
     "tests/search/test_ranked_stores.py",
+    # LangChain and LlamaIndex.
+    "tests/search/test_retrievers.py",
     "tests/search/test_served_exactly.py",
     "tests/streams/test_admin_requests.py",
     "tests/streams/test_crashes_of_kinds.py",

@@ -185,8 +185,8 @@ class Recorder:
         if found is None:
             self._refuse(number, Fate.FORGED, "no list of this space has this id")
         elif now_ms > found.time_ms + self._window_ms:
-            minutes = self._window_ms // 60_000
-            self._refuse(number, Fate.LATE, f"the list was shown more than {minutes} minutes ago")
+            minutes = self._window_ms / 60_000
+            self._refuse(number, Fate.LATE, f"the list was shown more than {minutes:g} minutes ago")
         elif (
             one.item is not None
             and found.marks is not None

@@ -2,9 +2,10 @@
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
 its class name, `TripletRule` to derive one of your own from, `MetricLearner` for scikit-learn, `ModelFollower`,
-`ModelFeed`, `QueryAdapter`, `QueryModel` and `MapReplica` for services that use a model, and `open_source`,
-`LabelledLoad` and `BlockSettings` for producers. Everything else lies in the packages `kinstream.streams`, `producers`,
-`processors`, `learners`, `search`, `monitoring`, `replay`, `cli` and `testing`.
+`ModelFeed`, `QueryAdapter`, `QueryModel` and `MapReplica` for services that use a model, `SearchClient` for those that
+ask `kinstream serve`, and `open_source`, `LabelledLoad` and `BlockSettings` for producers. Everything else lies in the
+packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`, `monitoring`, `replay`, `cli` and
+`testing`.
 
 Examples
 --------
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kinstream.producers.labelled.load import BlockSettings as BlockSettings
     from kinstream.producers.labelled.load import LabelledLoad as LabelledLoad
     from kinstream.producers.labelled.sources import open_source as open_source
+    from kinstream.search.client.client import SearchClient as SearchClient
     from kinstream.search.models.feed import ModelFeed as ModelFeed
     from kinstream.search.models.follower import ModelFollower as ModelFollower
     from kinstream.search.queries.adapter import QueryAdapter as QueryAdapter
@@ -97,6 +99,7 @@ _MODULES: Final = {
     "RCA": "learners.baselines.rca",
     "RDML": "learners.one_modality.rdml",
     "Ranking": "learners.ranking.learner",
+    "SearchClient": "search.client.client",
     "SOMLDA": "learners.one_modality.soml_da",
     "SOMLTG": "learners.one_modality.soml_tg",
     "SORS": "learners.one_modality.sors",

@@ -55,7 +55,7 @@ class SourceSettings(Section):
     """placeholder of an unchanged value: [change data capture](sources.md#recipe-change-data-capture)"""
     actions: list[str] = Field(default_factory=list)
     """of `"ubi"`: actions that are clicks; empty: `click`, `click_through`"""
-    window_minutes: int | None = Field(default=None, ge=1)
+    window_minutes: int | float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """of a preset: how long a list takes clicks; none: 30"""
     schemas: dict[str, str] = Field(default_factory=dict)
     """Avro schema id to file"""
@@ -95,7 +95,7 @@ class SourceSettings(Section):
     @property
     def window_ms(self) -> int:
         """How long a list of a preset takes clicks."""
-        return 60_000 * (self.window_minutes or WINDOW_MINUTES)
+        return max(1, round(60_000 * (self.window_minutes or WINDOW_MINUTES)))
 
     def registry_password(self) -> str:
         """The password of the registry, from its file; empty where none is set.

@@ -140,6 +140,8 @@ print(*missing)
         ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
         ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),
         ("from kinstream.search.stores.kinds import create; create('opensearch', None)", "opensearch"),
+        ("import kinstream.search.client.langchain", "langchain"),
+        ("import kinstream.search.client.llama_index", "llamaindex"),
         ("from kinstream.streams.traces.exporter import otlp; otlp('http://x', 'x')", "otel"),
         ("from kinstream.streams.kafka.tokens.msk_iam import fetch; fetch()", "msk"),
     ],
