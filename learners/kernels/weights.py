@@ -16,6 +16,10 @@ Counters = NDArray[Any]
 
 #: The last place that has a gain.
 CUT: Final = 10
+#: Places whose pairs say whether a ranking has ordered a list.
+PAIRED: Final = 30
+#: Widths that are tried are sqrt(2)^i of those that are known, i from - STEPS to STEPS.
+STEPS: Final = 6
 #: Rows of the sums by which fixed rankings are compared with the learned one: of weights, of their squares, of the
 #: weighted differences, and of their squares.
 SUMS: Final = 4
@@ -110,6 +114,45 @@ def _gain(v: Matrix, clicked: NDArray[np.bool_], unbias: Matrix) -> float:
 
 
 @compiled
+def _agreement(v: Matrix) -> float:
+    """Share of the pairs of a list's first places that a ranking does not turn around."""
+    n, same = min(len(v), PAIRED), 0
+    for i in range(n):
+        for j in range(i + 1, n):
+            same += v[i] >= v[j]
+    return 2.0 * same / (n * (n - 1.0)) if n > 1 else 1.0
+
+
+@compiled
+def _ordered(first: Matrix, Z: Matrix, factors: Matrix, least: float) -> bool:
+    """Whether a ranking, Z times factors, agrees with a list for some widths of its signals, tried one by one."""
+    n, K = Z.shape
+    v, w, best, seen = first.copy(), first.copy(), _agreement(first), False
+    for k in range(K):
+        if best >= least:
+            return True
+        if factors[k] == 0.0:
+            continue
+        # Only ratios count.
+        if not seen:
+            seen = True
+            continue
+        found = 1.0
+        for j in range(2, 2 * STEPS + 2):
+            factor = np.sqrt(2.0) ** (j // 2 if j % 2 else -(j // 2))
+            for i in range(n):
+                w[i] = v[i] + (factor - 1.0) * factors[k] * Z[i, k]
+            same = _agreement(w)
+            if same > best:
+                best, found = same, factor
+                if best >= least:
+                    return True
+        for i in range(n):
+            v[i] += (found - 1.0) * factors[k] * Z[i, k]
+    return best >= least
+
+
+@compiled
 def _compare(
     s: Matrix,
     Z: Matrix,
@@ -119,11 +162,12 @@ def _compare(
     unbias: Matrix,
     worth: float,
     keep: float,
+    least: float,
     sums: Matrix,
 ) -> None:
     """Add to the sums (4, 1 + 2 K) what the learned ranking gains more than the first one and each signal."""
     n, K = Z.shape
-    v, first, total = np.zeros(n), np.zeros(n), 0.0
+    v, first, factors, total = np.zeros(n), np.zeros(n), np.zeros(K), 0.0
     for i in range(n):
         for k in range(K):
             v[i] += W[k] * Z[i, k]
@@ -137,10 +181,15 @@ def _compare(
             if np.isfinite(s[i, k]):
                 low, high = min(low, Z[i, k]), max(high, Z[i, k])
         if high > low:
+            factors[k] = shares[k] / (high - low)
             for i in range(n):
-                first[i] += shares[k] * Z[i, k] / (high - low)
+                first[i] += factors[k] * Z[i, k]
     learned = _gain(v, clicked, unbias) / total
     gains = np.zeros(1 + 2 * K)
+    # A list that the first ranking has ordered shows its gain: it counted in widths of all candidates.
+    if _ordered(first, Z, factors, max(least, _agreement(v))):
+        for i in range(n):
+            first[i] = -float(i)
     gains[0] = _gain(first, clicked, unbias)
     for c in range(n):
         if not clicked[c]:
@@ -227,10 +276,11 @@ def weigh(
     acted : (t,) what the action on each place weighs.
     queries, actors : (k,) hashes; an actor of 0 is nobody.
     exponent : place r is examined with probability r^-exponent.
-    rule : (10,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
+    rule : (11,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
         in full, largest change of a weight, least share of a deviation in its scale, factor of a jump, largest signal,
-        places that worth refers to, about how many lists hold a weight where it began, and the share of the adapted
-        similarity's weight that the one of the similarity may be below 0.
+        places that worth refers to, about how many lists hold a weight where it began, the share of the adapted
+        similarity's weight that the one of the similarity may be below 0, and the share of pairs with which the
+        first ranking agrees if it has ordered a list.
     similarity, adapted : their columns; below 0 where one is not there.
     shares : (K,) of the first ranking.
     W, F : (K,) weights and (K, K) what lists say of their precision; changed in place, as is all that follows.
@@ -239,7 +289,7 @@ def weigh(
     counters, added : (2, 2, c) and (2, 1) of queries and of actors, see `times`.
     clipped : (k,) set where the change of a weight was shortened.
     """
-    keep, keep_sums, most_clicked, longest, slowest, jump, most, places, prior, beyond = rule
+    keep, keep_sums, most_clicked, longest, slowest, jump, most, places, prior, beyond, least = rule
     K = len(W)
     A, g, mean = np.empty((K, K)), np.empty(K), np.empty(K)
     for at in range(len(starts) - 1):
@@ -261,7 +311,7 @@ def weigh(
         if clicks == 0:
             continue
         worth = share / clicks / places**exponent / repeats
-        _compare(s, Z, W, shares, hit, unbias, worth, keep_sums, sums)
+        _compare(s, Z, W, shares, hit, unbias, worth, keep_sums, least, sums)
         # The chance of a click on each item, if there is one.
         p, top = np.zeros(n), -np.inf
         for i in range(n):

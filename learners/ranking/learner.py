@@ -32,9 +32,9 @@ class Ranking(Adapter):
     adapted one. The weights are learned by `kinstream.learners.ranking.weights.Weights` from whole lists, with all that
     was shown, and by what the map said before it learned the list.
 
-    `blend` ranks: by the learned weights where they rank what was clicked no worse than `start` does, else by `start`;
-    or by one signal where that ranks better than both by more than two standard errors. The comparison is that of
-    lists that were not learned yet.
+    `blend` ranks: by the learned weights where they rank what was clicked better than `start` does by more than one
+    standard error, else by `start`; or by one signal where that ranks better than both by more than two. The comparison
+    is that of lists that were not learned yet.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/2"
+    algorithm: ClassVar[str] = "ranking/3"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 

@@ -25,6 +25,8 @@ PRIOR: Final = 3.0
 #: Share of the adapted similarity's weight that the similarity's may be below 0. Such a weight exaggerates what the map
 #: has learned, which seems right for queries that are asked again, because the map knows them.
 BEYOND: Final = 0.2
+#: Share of a list's pairs with which the first ranking agrees if it has ordered the list.
+AGREES: Final = 0.9
 #: Lists after which what they said has faded to 1 / e: of the weights, and of the comparison with fixed rankings.
 FADES: Final = 3_000.0
 FADES_IN_SUMS: Final = 2_000.0
@@ -99,7 +101,11 @@ class Weights:
 
     Before it is learned, each list also compares rankings of what was shown: the learned one, the first one, and
     each signal alone, upwards and downwards. What is compared is the gain 1 / log2(1 + rank) of the clicked items up to
-    rank 10, each weighed by a_i / e_i. These sums fade by exp(-1 / 2000) a list.
+    rank 10, each weighed by a_i / e_i. These sums fade by exp(-1 / 2000) a list. The first ranking counts in widths
+    over candidates that a list does not have. So its gain is that of the list as it was shown, if with some widths it
+    agrees with 90 % of the list's pairs or more, and with no fewer than the learned ranking; else that of the widths
+    in the list. The learned ranking serves where it gains more than the first one by over a standard error: of lists as
+    they were shown it sees what it loses within them, and not what it would have put into them.
 
     Parameters
     ----------
@@ -152,8 +158,8 @@ class Weights:
                 if name in self.names:
                     values[:, self.names.index(name)] = lists.values[:, k]
         keep, keep_sums = np.exp(-1.0 / FADES), np.exp(-1.0 / FADES_IN_SUMS)
-        numbers = (keep, keep_sums, CLICKED, LONGEST, SLOWEST, JUMP, MOST, JUDGED_PLACES, PRIOR, BEYOND)
-        rule = np.array(numbers, np.float64)
+        steps = (keep, keep_sums, CLICKED, LONGEST, SLOWEST, JUMP, MOST)
+        rule = np.array((*steps, JUDGED_PLACES, PRIOR, BEYOND, AGREES), np.float64)
         two = tuple(self.names.index(name) if name in self.names else -1 for name in (SIMILARITY, ADAPTED))
         shares = np.array([self._start.get(name, 0.0) for name in self.names])
         clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
@@ -198,7 +204,7 @@ class Weights:
 
     @property
     def blend(self) -> Blend:
-        """What has ranked best: the learned weights, the first ranking, or one signal."""
+        """The learned weights where they rank surely better than the first ranking, else that; or one signal."""
         weight, squares, more, more2 = self._sums
         if not weight[0] > 0.0:
             return self.first
@@ -208,7 +214,7 @@ class Weights:
         error = np.where(weight > 0.0, error, 0.0)
         # How much better than the learned ranking each fixed one is.
         best = 1 + int(np.argmin(mean[1:])) if len(mean) > 1 else 0
-        learned = mean[0] > 0.0
+        learned = bool(mean[0] > error[0])
         doubt = ERRORS * (error[best] if learned else error[best] + error[0])
         if best and (-mean[best] if learned else mean[0] - mean[best]) > doubt:
             return Blend((self.names[(best - 1) // 2],), np.array([1.0 if best % 2 else -1.0]))
