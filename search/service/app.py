@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -68,7 +68,9 @@ class Application:
         self.app.state.desk = self.desk
         self.app.state.metrics = metrics
         self.app.state.connections = Connections(limits, metrics)
-        self.app.add_middleware(_Admitted, limits=limits)
+        #: What answers a path, by method and path.
+        self._direct: dict[tuple[str, str], _Direct] = {}
+        self.app.add_middleware(_Admitted, limits=limits, direct=self._direct)
         clients = clients_of(limits)
         if clients is not None or limits.audit:
             self.app.add_middleware(_Known, clients=clients or Clients(None, None), logged=limits.audit)
@@ -89,7 +91,14 @@ class Application:
             responses={status: self._errors[status] for status in _POSTED},
             openapi_extra={"requestBody": body},
         )
-        return made
+
+        def route(handler: _Handler) -> _Handler:
+            made(handler)
+            if "{" not in path:
+                self._direct["POST", path] = _Direct(path, handler)
+            return handler
+
+        return route
 
     def get(self, path: str, reply: Any, summary: str, *more: int) -> Callable[[_Handler], _Handler]:
         """A route without a body; `more` are its statuses besides those of every such route."""
@@ -140,6 +149,10 @@ def _json(status: int, body: dict[str, Any], headers: dict[str, str] | None = No
     return Response(content, status, media_type=JSON, headers=SAFE | (headers or {}))
 
 
+def _gone() -> Response:
+    return _json(400, Refused(400, Why.NOT_JSON, "the client went away").body())
+
+
 def _handle_errors(app: FastAPI, log: logging.Logger) -> None:
     """Every error in one form."""
 
@@ -160,7 +173,7 @@ def _handle_errors(app: FastAPI, log: logging.Logger) -> None:
         return _json(422, Refused(422, Why.INVALID, str(first["msg"]), place=place).body())
 
     async def gone(request: Request, error: Exception) -> Response:
-        return _json(400, Refused(400, Why.NOT_JSON, "the client went away").body())
+        return _gone()
 
     async def fault(request: Request, error: Exception) -> Response:
         log.error("%s %s could not be answered", request.method, request.url.path, exc_info=error)
@@ -178,13 +191,33 @@ _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class _Direct(NamedTuple):
+    """A route whose handler takes the request alone: what FastAPI does around it takes longer than HTTP itself."""
+
+    path: str
+    handler: Callable[[Request], Awaitable[Response]]
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        scope["route"] = self
+        try:
+            response = await self.handler(Request(scope, receive, send))
+        except Refused as error:
+            response = _json(error.status, error.body(), error.headers)
+        except ClientDisconnect:
+            response = _gone()
+        await response(scope, receive, send)
+
+
 class _Admitted:
     """Limits the number of requests at a time; probes are not limited."""
 
     def __init__(
-        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], limits: ServeSettings
+        self,
+        app: Callable[[_Scope, _Receive, _Send], Awaitable[None]],
+        limits: ServeSettings,
+        direct: Mapping[tuple[str, str], _Direct],
     ) -> None:
-        self._app, self._most = app, limits.max_connections
+        self._app, self._most, self._direct = app, limits.max_connections, direct
         self._inside = 0
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
@@ -197,7 +230,7 @@ class _Admitted:
         else:
             self._inside += 1
             try:
-                await self._app(scope, receive, send)
+                await self._direct.get((scope["method"], scope["path"]), self._app)(scope, receive, send)
             finally:
                 self._inside -= 1
 

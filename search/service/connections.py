@@ -70,14 +70,21 @@ class Connections:
 
 
 class _Transport(asyncio.Transport):
-    """A transport whose `close` lets the client read the answer, although it is still sending."""
+    """A transport whose `close` lets the client read the answer, although it is still sending.
+
+    The head of an answer is sent with the first part of its body: one packet, for which the client wakes once.
+    """
 
     def __init__(self, real: asyncio.Transport, connection: Connection) -> None:
         super().__init__()
         self.real = real
         self._connection = connection
+        #: A head that waits, and the request whose head has been seen.
+        self._head: bytes = b""
+        self._answered: Any = None
 
     def close(self) -> None:
+        self._send(b"")
         self._connection.end()
 
     def is_closing(self) -> bool:
@@ -87,7 +94,16 @@ class _Transport(asyncio.Transport):
         self.real.abort()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.real.write(data)
+        connection = self._connection
+        if connection.conn.our_state is h11.SEND_BODY and connection.cycle is not self._answered:
+            self._answered, self._head = connection.cycle, bytes(data)
+        else:
+            self._send(data)
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        head, self._head = self._head, b""
+        if head or data:
+            self.real.write(head + data if head else data)
 
     def pause_reading(self) -> None:
         self.real.pause_reading()

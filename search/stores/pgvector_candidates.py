@@ -157,18 +157,23 @@ def candidates(
     """
     found: list[dict[str, Sequence[Any]]] = [{} for _ in asked]
     for row in rows:
-        query, _, by_text, name, _, near, *_ = row
+        near, name = row[5], row[3]
         known = near is not None and near == near
         # A query without candidates has a row without any.
-        if known or by_text:
-            other = found[query].setdefault(name, row)
+        if known or row[2]:
+            items = found[row[0]]
+            other = items.setdefault(name, row)
             if other is not row and known and not (other[5] is not None and other[5] >= near):
-                found[query][name] = row
+                items[name] = row
     behind = 6 + bool(place.text) + len(place.signals)
     answers = []
     for at, (one, items) in enumerate(zip(asked, found, strict=True)):
         powers = (0, 0) if place.distance == COSINE else tuple(exponents[2 * at : 2 * at + 2])
         signals = signals_of(place, one, [row[4:behind] for row in items.values()], powers)
-        fields = [dict(zip(place.columns, row[behind:], strict=True)) for row in items.values()]
+        fields: list[dict[str, Any]]
+        if place.columns:
+            fields = [dict(zip(place.columns, row[behind:], strict=True)) for row in items.values()]
+        else:
+            fields = [{} for _ in items]
         answers.append(Candidates(list(items), fields, signals))
     return answers

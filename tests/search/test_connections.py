@@ -205,6 +205,14 @@ def test_an_answered_connection_may_rest_for_a_while_and_begin_again() -> None:
         told(everything(two), 408, "too-slow")
 
 
+def test_the_head_of_an_answer_comes_with_its_body() -> None:
+    with serving() as address, clients(address, 1) as (client,):
+        for _ in range(50):
+            client.sendall(ASK)
+            head, _, body = client.recv(65_536).partition(b"\r\n\r\n")
+            assert b"content-length: %d" % len(body) in head.lower().split(b"\r\n")
+
+
 def test_a_client_that_does_not_read_its_answers_is_closed() -> None:
     with serving(idle_seconds=1) as address, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
