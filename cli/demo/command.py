@@ -10,27 +10,31 @@ from click.core import ParameterSource
 from kinstream.cli.demo.descriptions import DEMOS
 from kinstream.cli.shared.context import global_arguments
 
-#: The demonstration with a page of its own.
-SEARCH: Final = "search"
+#: The demonstrations with a page of their own.
+SEARCH, MEMORY = "search", "memory"
+PAGES: Final = (SEARCH, MEMORY)
 
 
 @click.command()
-@click.argument("name", type=click.Choice([*DEMOS, SEARCH]), default="columns")
+@click.argument("name", type=click.Choice([*DEMOS, *PAGES]), default="columns")
 @click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
 @click.option(
     "--rate",
     default=800.0,
     show_default=True,
-    help="Rows per second; not of clicks and search. [others: 400]",
+    help="Rows per second; of columns, breast-cancer and digits. [others: 400]",
 )
 @click.option(
     "--repeat",
     default=3,
     show_default=True,
-    help="Passes over the data; not of clicks and search. [breast-cancer: 6]",
+    help="Passes over the data; of the same. [breast-cancer: 6]",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Of the page of search; by default any."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Of the page of search or memory; by default any.",
 )
 @click.pass_context
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
@@ -40,19 +44,21 @@ def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -
     beats every scaling; in breast-cancer a z-score has most of the gain; in digits there is little to win. clicks sends
     items, result lists and their clicks, but no labels.
     search embeds the documentation of numpy, scipy and scikit-learn, and learns from clicks on search results and from
-    labels; its page in the browser shows both rankings and takes clicks.
+    labels; its page in the browser shows both rankings and takes clicks. memory searches the same: an agent asks a
+    service over HTTP and says what it cited, and one sees answers move up.
 
     \b
     Examples:
       kinstream demo --keep-running
       kinstream demo clicks
       kinstream demo search
+      kinstream demo memory --keep-running
     """
     from kinstream.cli.demo.run import run
 
     _refuse_settings(ctx)
     given = {n: v for n, v in options.items() if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
-    unknown = set(given) - ({"port"} if name == SEARCH else set() if name == "clicks" else {"rate", "repeat"})
+    unknown = set(given) - ({"port"} if name in PAGES else set() if name == "clicks" else {"rate", "repeat"})
     if unknown:
         listed = ", ".join(f"--{n}" for n in given if n in unknown)
         raise click.UsageError(f"{listed}: not for the demonstration {name}")
@@ -60,6 +66,12 @@ def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -
         from kinstream.cli.demo.search.run import run as search
 
         search(keep_running=keep_running, port=options["port"])
+    if name == MEMORY:
+        from kinstream.cli.demo.memory.run import run as memory
+        from kinstream.streams.extras import SERVE, require
+
+        require(*SERVE, who="kinstream demo memory", extra="demo")
+        memory(keep_running=keep_running, port=options["port"])
     run(DEMOS[name](**given), keep_running=keep_running)
 
 

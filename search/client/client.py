@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any, Final
@@ -98,7 +98,7 @@ class SearchClient:
             self._headers["authorization"] = f"Bearer {token}"
 
     def search(
-        self, vector: Sequence[float] | None = None, text: str | None = None, k: int = 10, **more: Any
+        self, vector: Iterable[float] | None = None, text: str | None = None, k: int = 10, **more: Any
     ) -> FoundList:
         """The nearest items of a vector, a text or both.
 

@@ -26,7 +26,13 @@ class Walk:
     variables : in addition to those of this process.
     environment : the folder of a virtual environment in which Kinstream is installed; by default this process's, with
         the sources of this checkout.
+
+    Attributes
+    ----------
+    seconds : longest wait for a command, and for a condition.
     """
+
+    seconds = SECONDS
 
     def __init__(
         self,
@@ -68,7 +74,7 @@ class Walk:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=self.seconds,
             check=False,
         )
 
@@ -103,7 +109,7 @@ class Walk:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition; fails when its time is over or a background command has ended."""
-        limit = time.monotonic() + SECONDS
+        limit = time.monotonic() + self.seconds
         while not condition():
             ended = [p.returncode for p, _ in self._running if p.poll() is not None]
             assert not ended and time.monotonic() < limit, f"{what}: {ended}\n{self.logs()}"

@@ -91,7 +91,11 @@ def test_every_marked_python_example_runs(block: Block, tmp_path: Path) -> None:
 def test_every_settings_example_is_accepted(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KINSTREAM_GATE_KEY", "a secret of the examples")
+    monkeypatch.chdir(tmp_path)
+    if "gate_key_file" in block.text:
+        Path("gate.key").write_text("a secret of the examples")
+    else:
+        monkeypatch.setenv("KINSTREAM_GATE_KEY", "a secret of the examples")
     file = tmp_path / "kinstream.toml"
     builder = "" if "[builders." in block.text else '[builders.one-pass]\nkind = "one-pass"\n'
     file.write_text(builder + block.text, encoding="utf-8")

@@ -2,78 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
-import urllib.request
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import Place
 from tests.docs.pages import ROOT, blocks
-from tests.docs.terminals import Walk, walk
-from tests.docs.test_tutorial import free_port
 
 PAGE = ROOT / "docs" / "serving.md"
 X = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-
-
-def graded(page: Walk, grade: str) -> tuple[int, bool]:
-    ((right, adapted),) = re.findall(
-        r"^(\d+) of 500 are of the topic; adapted: (\w+)", page.done(grade), re.M
-    )
-    return int(right), adapted == "True"
-
-
-@pytest.mark.timeout(500)
-def test_from_an_empty_table_to_better_rankings() -> None:
-    # Root's database runs as another user, who may not enter pytest's folder.
-    with TemporaryDirectory(prefix="kinstream-walk-", ignore_cleanup_errors=True) as folder:
-        ends_where_it_says(Path(folder))
-
-
-def ends_where_it_says(tmp_path: Path) -> None:
-    shown = [int(n) for block in blocks(PAGE, "text") for n in re.findall(r"^(\d+) of 500", block.text, re.M)]
-    port = free_port()
-    with walk(PAGE, tmp_path, {"KINSTREAM_SERVE__HTTP_PORT": str(port)}) as page:
-
-        def here(name: str) -> str:
-            # The port of the page may be taken on this machine.
-            return page.commands(name).replace(":8088", f":{port}")
-
-        def ready() -> bool:
-            try:
-                return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200)
-            except OSError:
-                return False
-
-        page.write_files()
-        page.start("database")
-        url = tmp_path / "database.url"
-        page.until(url.exists, "the database is there")
-        page.done(here("make"))
-        page.start_agents("up", ready=3)
-        page.until(ready, "the service is ready")
-        before, adapted = graded(page, here("grade"))
-        assert not adapted
-        rows = contents(url.read_text())
-        page.done(here("clicks"))
-        page.until(lambda: graded(page, here("grade")) > (470, False), "the rankings are better")
-        assert graded(page, here("grade"))[1]
-        assert contents(url.read_text()) == rows
-    assert len(shown) == 2
-    assert abs(before - shown[0]) <= 15
-    assert shown[1] > 470
-
-
-def contents(url: str) -> list[Any]:
-    with psycopg.connect(url) as connection:
-        return connection.execute("select xmin::text, * from docs order by id").fetchall()
 
 
 def python(mark: str) -> str:

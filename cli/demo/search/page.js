@@ -59,7 +59,7 @@ async function search(text) {
       list(name, found[name], side > 0);
       byId(`${name}-answer`).textContent = found.answer ? `the answer is at ${found.answer[side]}` : "";
     });
-    if (waiting && waiting.model !== model && waiting.query === text) {
+    if (waiting && Date.now() > waiting.from && waiting.model !== model && waiting.query === text) {
       byId("note").textContent = learned(waiting, found);
       waiting = null;
     }
@@ -72,7 +72,8 @@ async function click(shown, one) {
   try {
     const body = JSON.stringify({ query: asked, shown, clicked: one.row });
     const found = await answer("/click", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    waiting = { model, query: asked, ...one };
+    // Where lists are learned after a window, a model before its end has not learned this one.
+    waiting = { model, query: asked, from: Date.now() + 1000 * (found.after ?? 0), ...one };
     byId("note").textContent = `Sent to Kafka: ${found.people} people clicked ${one.name}. The learner reads it now.`;
   } catch (error) {
     byId("note").textContent = error.message;
@@ -97,10 +98,11 @@ async function look() {
   try {
     const state = await answer("/state");
     byId("phase").textContent = state.phase;
+    for (const [id, words] of Object.entries(state.words ?? {})) byId(id).textContent = words;
     byId("ndcg").textContent = state.ndcg.length ? state.ndcg.at(-1).toFixed(3) : "-";
     curve(state.ndcg);
     if (state.ready && !byId("chips").children.length) {
-      byId("chips").append(element("p", "", "Held-out queries:"));
+      byId("chips").append(element("p", "", state.chips ?? "Held-out queries:"));
       for (const text of state.proposed) {
         const chip = element("button", "", text);
         chip.addEventListener("click", () => { byId("query").value = text; search(text); });

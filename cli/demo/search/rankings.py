@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,11 +64,22 @@ class Rankings:
         """Whether these are some rows of items, no more than a ranking shows."""
         return 0 < len(rows) <= TOP and all(0 <= row < len(self._material.items) for row in rows)
 
-    def all(self, asked: AskedQuery, model: QueryModel) -> dict[str, Any]:
-        """The first items by each ranking: the place of each in the one before it, and its value as learned."""
+    def all(
+        self, asked: AskedQuery, model: QueryModel, served: Mapping[int, float] | None = None
+    ) -> dict[str, Any]:
+        """The first items by each ranking: the place of each in the one before it, and its value as learned.
+
+        Parameters
+        ----------
+        served : rows as a service shows them, best first, with their values: they are the last ranking then.
+        """
         signals = self._signals(asked.vector, self._material.text([asked.text])[0], model)
         values = np.stack([signals[SIMILARITY], *self._blends(signals, model)])
         orders = np.argsort(-values, axis=1, kind="stable")
+        if served is not None:
+            rows = list(served)
+            orders[2] = np.concatenate([rows, orders[2][~np.isin(orders[2], rows)]])
+            values[2, rows] = list(served.values())
         places = np.empty_like(orders)
         np.put_along_axis(places, orders, np.arange(orders.shape[1])[None], axis=1)
         found: dict[str, Any] = {

@@ -6,12 +6,14 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import click
 
-from kinstream.cli.demo.search.material import Making
+from kinstream.cli.demo.search.material import Making, Material
 from kinstream.cli.demo.search.page import HOST, Page
 from kinstream.cli.demo.search.rankings import MEASURED, Rankings
 from kinstream.cli.demo.search.traffic import LISTS, PEOPLE, SPACE, Traffic
@@ -20,7 +22,8 @@ from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.system import LocalSystem, stop_on_signals
 from kinstream.search.queries.adapter import QueryAdapter
 from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
-from kinstream.streams.settings import load
+from kinstream.streams.records.values import Event
+from kinstream.streams.settings import Settings, load
 
 FOLDER: Final = Path(".kinstream/demo-search")
 LEARNER: Final = "search"
@@ -63,15 +66,35 @@ def run(*, keep_running: bool, port: int) -> NoReturn:
     keep_running : serve the page until Ctrl-C. On a terminal it is served in any case.
     port : of the page; 0 for any that is free.
     """
-    lock, stopping = FolderLock(FOLDER), stop_on_signals()
-    config = fresh_folder(FOLDER) / "kinstream.toml"
-    text = SETTINGS.format(checkpoints=(FOLDER / "checkpoints").as_posix())
-    config.write_text(text, encoding="utf-8")
+    with ExitStack() as stack:
+        run_with(Demonstration, PageState(), SETTINGS, stack, keep_running=keep_running, port=port)
+
+
+def run_with(
+    kind: type[Demonstration],
+    shown: PageState,
+    text: str,
+    stack: ExitStack,
+    *,
+    keep_running: bool,
+    port: int,
+) -> NoReturn:
+    """The same for a demonstration of this kind.
+
+    Parameters
+    ----------
+    text : its settings, with a place for `checkpoints`.
+    stack : closed before the agents are stopped.
+    """
+    lock, stopping = FolderLock(kind.folder), stop_on_signals()
+    config = fresh_folder(kind.folder) / "kinstream.toml"
+    # It may hold a key.
+    config.touch(mode=0o600)
+    config.write_text(text.format(checkpoints=(kind.folder / "checkpoints").as_posix()), encoding="utf-8")
     click.echo(NOTICE, err=True)
     # Every model is on the page.
     logging.getLogger("kinstream.follower").setLevel(logging.WARNING)
     status = 1
-    shown = PageState()
     try:
         page = Page(port, shown.state, shown.search, shown.click)
     except OSError as error:
@@ -81,11 +104,11 @@ def run(*, keep_running: bool, port: int) -> NoReturn:
     servers = broker.bootstrap_servers
     settings = load(config, {"kafka.bootstrap_servers": servers})
     system = LocalSystem(
-        settings, ["--config", str(config)], {"KAFKA_BOOTSTRAP_SERVERS": servers}, FOLDER / "logs"
+        settings, ["--config", str(config)], {"KAFKA_BOOTSTRAP_SERVERS": servers}, kind.folder / "logs"
     )
     try:
-        with QueryAdapter(SPACE, LEARNER, settings) as adapter:
-            demonstration = _Demonstration(system, adapter, shown, stopping)
+        with QueryAdapter(SPACE, LEARNER, settings) as adapter, stack:
+            demonstration = kind(system, adapter, shown, stopping, stack)
             click.echo(f"Page: {page.url}", err=True)
             status = demonstration.show(settings)
             if status == 0 and (keep_running or sys.stdout.isatty()):
@@ -144,43 +167,64 @@ class PageState:
         return {"people": PEOPLE}
 
 
-class _Demonstration:
-    """From embedding to the last figure."""
+class Demonstration:
+    """From embedding to the last figure.
+
+    Attributes
+    ----------
+    stack : what is put there is closed before the agents are stopped.
+    """
+
+    folder: ClassVar[Path] = FOLDER
+    #: Builders and learners.
+    compiled: ClassVar[tuple[str, ...]] = ("ranking", "clicks", "one-pass")
 
     def __init__(
-        self, system: LocalSystem, adapter: QueryAdapter, shown: PageState, stopping: threading.Event
+        self,
+        system: LocalSystem,
+        adapter: QueryAdapter,
+        shown: PageState,
+        stopping: threading.Event,
+        stack: ExitStack,
     ) -> None:
-        self._system, self._adapter, self._shown, self._stopping = system, adapter, shown, stopping
+        self.shown, self.stopping, self.stack, self.status = shown, stopping, stack, 0
+        self._system, self._adapter = system, adapter
         self._began = time.monotonic()
         self._deadline = self._began + DEADLINE_SECONDS
         self._measured: object = None
         self._again = 0.0
-        self._status = 0
 
-    def show(self, settings: Any) -> int:
-        """All phases; the exit status."""
+    def prepare(self, settings: Settings) -> Material | None:
+        """Embed, compile, and start the agents; None if it has ended before."""
         # Embedding and compiling side by side.
-        compiling = self._system.start("warm-up", ["warm-up", "ranking", "clicks", "one-pass", "--jobs", "1"])
+        compiling = self._system.start("warm-up", ["warm-up", *self.compiled, "--jobs", "1"])
         making = Making()
-        shown = self._shown
-        if not self._until(lambda: compiling.popen.poll() == 0, making):
-            return self._status
+        shown = self.shown
+        if not self.until(lambda: compiling.popen.poll() == 0, making):
+            return None
         self._system.start_agents()
-        if not self._until(lambda: making.made is not None, making):
-            return self._status
+        if not self.until(lambda: making.made is not None, making):
+            return None
         material = making.made
         assert material is not None
         # An encoder may have taken minutes.
         self._deadline = time.monotonic() + DEADLINE_SECONDS
-        rankings = Rankings(material)
-        shown.adapter, shown.rankings = self._adapter, rankings
-        self._say("Starting the agents")
-        if not self._until(lambda: len(self._system.ready()) == len(self._system.agents())):
-            return self._status
-        shown.traffic = traffic = Traffic(settings, material)
+        shown.adapter, shown.rankings = self._adapter, Rankings(material)
+        self.say("Starting the agents")
+        if not self.until(lambda: len(self._system.ready()) == len(self._system.agents())):
+            return None
+        shown.traffic = Traffic(settings, material)
+        return material
+
+    def show(self, settings: Settings) -> int:
+        """All phases; the exit status."""
+        material = self.prepare(settings)
+        rankings, traffic = self.shown.rankings, self.shown.traffic
+        if material is None or rankings is None or traffic is None:
+            return self.status
         embedded, hybrid, first = rankings.ndcg(self._adapter.current)
         figures = [first]
-        self._line(
+        self.line(
             f"NDCG@10 of {MEASURED} held-out queries: {embedded:.3f} as embedded, {hybrid:.3f} with BM25, half and half"
         )
         learned = len(material.learned)
@@ -194,40 +238,48 @@ class _Demonstration:
             (f"Learning from {learned:,} labels", traffic.labels(), f"after {learned:,} labels"),
         )
         for title, events, text in phases:
-            self._say(title)
-            for _ in traffic.send(events):
-                if not self._goes_on():
-                    return self._status
+            if not self.stream(title, events):
+                return self.status
             if text is None:
                 continue
-            if not self._until(self._settled(traffic)):
-                return self._status
+            if not self.until(self._settled(traffic)):
+                return self.status
             figures.append(self._figure())
-            self._line(f"  {figures[-1]:.3f} {text}")
-        self._say("Learned: search, click, and see the next model")
-        self._line(
+            self.line(f"  {figures[-1]:.3f} {text}")
+        self.say("Learned: search, click, and see the next model")
+        self.line(
             f"\nNDCG@10 {embedded:.3f} as embedded -> {hybrid:.3f} with BM25 -> {figures[-1]:.3f} learned: nothing was "
             "embedded or indexed again."
         )
         return 0
 
+    def stream(self, title: str, events: Iterator[Event]) -> bool:
+        """Send events; False if the demonstration ends before."""
+        self.say(title)
+        assert self.shown.traffic is not None
+        return all(self.goes_on() for _ in self.shown.traffic.send(events))
+
     def serve(self) -> int:
         """Until Ctrl-C."""
-        self._deadline = float("inf")
-        while self._goes_on():
-            self._stopping.wait(LOOK_SECONDS)
-        return 0 if self._stopping.is_set() else self._status
+        self.allow(float("inf"))
+        while self.goes_on():
+            self.stopping.wait(LOOK_SECONDS)
+        return 0 if self.stopping.is_set() else self.status
 
-    def _until(self, done: Any, making: Making | None = None) -> bool:
+    def allow(self, seconds: float) -> None:
+        """Give up only so much later than now."""
+        self._deadline = time.monotonic() + seconds
+
+    def until(self, done: Any, making: Making | None = None) -> bool:
         """Wait for a condition; False if the demonstration ends before."""
         while not done():
             if making is not None:
                 # Raises what went wrong in its thread.
-                self._say("Getting ready" if making.made else making.step)
+                self.say("Getting ready" if making.made else making.step)
                 self._deadline = max(self._deadline, time.monotonic() + DEADLINE_SECONDS)
-            if not self._goes_on():
+            if not self.goes_on():
                 return False
-            self._stopping.wait(LOOK_SECONDS)
+            self.stopping.wait(LOOK_SECONDS)
         return True
 
     def _settled(self, traffic: Traffic) -> Any:
@@ -242,35 +294,42 @@ class _Demonstration:
 
         return settled
 
-    def _goes_on(self) -> bool:
-        if self._stopping.is_set():
-            self._status = _STOPPED
+    def goes_on(self) -> bool:
+        """Whether nothing has ended the demonstration; else `status` is set."""
+        if self.stopping.is_set():
+            self.status = _STOPPED
             return False
         failed = self._system.failed()
         if failed is not None:
-            self._status = tell_failure(failed)
+            self.status = tell_failure(failed)
             return False
         if time.monotonic() > self._deadline:
-            logs = FOLDER / "logs"
+            logs = self.folder / "logs"
             click.echo(f"not finished within {DEADLINE_SECONDS:.0f} s; logs: {logs}", err=True)
-            self._status = 1
+            self.status = 1
             return False
-        model, now = self._adapter.current, time.monotonic()
-        if self._shown.rankings is not None and model is not self._measured and now > self._again:
-            self._measured = model
-            self._shown.ndcg.append(self._shown.rankings.ndcg(model)[2])
-            # Agents and traffic need the processors more.
-            self._again = time.monotonic() + MEASURES * (time.monotonic() - now)
+        self.measure()
         return True
 
-    def _figure(self) -> float:
-        assert self._shown.rankings is not None
-        return self._shown.rankings.ndcg(self._adapter.current)[2]
+    def measure(self) -> None:
+        """Measure a new model, if it is time."""
+        model, now = self._adapter.current, time.monotonic()
+        if self.shown.rankings is not None and model is not self._measured and now > self._again:
+            self._measured = model
+            self.shown.ndcg.append(self.shown.rankings.ndcg(model)[2])
+            # Agents and traffic need the processors more.
+            self._again = time.monotonic() + MEASURES * (time.monotonic() - now)
 
-    def _say(self, phase: str) -> None:
-        if phase != self._shown.phase:
-            self._shown.phase = phase
+    def _figure(self) -> float:
+        assert self.shown.rankings is not None
+        return self.shown.rankings.ndcg(self._adapter.current)[2]
+
+    def say(self, phase: str) -> None:
+        """Show what is done now."""
+        if phase != self.shown.phase:
+            self.shown.phase = phase
             click.echo(f"{time.monotonic() - self._began:3.0f} s  {phase}", err=True)
 
-    def _line(self, text: str) -> None:
+    def line(self, text: str) -> None:
+        """Print a figure."""
         click.echo(text)

@@ -36,12 +36,12 @@ _URL: Final = re.compile(r"Page: (http://\S+)")
 
 
 class Demonstration:
-    """A run of `kinstream demo search`; `output` is what it has printed so far."""
+    """A run of `kinstream demo search` or another with a page; `output` is what it has printed so far."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, name: str = "search") -> None:
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kinstream.cli.main", "demo", "search", *options],
+            [sys.executable, "-m", "kinstream.cli.main", "demo", name, *options],
             cwd=folder,
             env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
@@ -79,9 +79,9 @@ class Demonstration:
 
 
 @contextmanager
-def demonstration(folder: Path, *options: str) -> Iterator[Demonstration]:
+def demonstration(folder: Path, *options: str, name: str = "search") -> Iterator[Demonstration]:
     """A run that is over at the end of the block, whatever happens in it."""
-    run = Demonstration(folder, *options)
+    run = Demonstration(folder, *options, name=name)
     try:
         yield run
     finally:
