@@ -19,6 +19,9 @@ from kinstream.streams.records.values import ModelUpdate, Vectors
 from kinstream.streams.settings import Settings
 
 _LOOK_SECONDS: Final = 0.05
+#: The same once nothing has come for a while.
+_IDLE_LOOK_SECONDS: Final = 0.25
+_IDLE_AFTER_SECONDS: Final = 10.0
 
 
 class Indexes:
@@ -53,6 +56,8 @@ class Indexes:
             for number, one in enumerate(rebuilt)
         ]
         self._loaded = False
+        #: When something was last to be followed.
+        self._moved_at = time.monotonic()
 
     def start(self) -> None:
         """Begin to read."""
@@ -97,17 +102,25 @@ class Indexes:
             yield from map(Waiting, self.events.waiting_for)
 
     def _apply(self, space: str, changed: list[Changed]) -> None:
+        self._moved_at = time.monotonic()
         self.spaces[space].apply(changed)
 
     def _update(self, update: ModelUpdate) -> None:
         space = self.spaces.get(update.space)
         if space is not None and space.stepping is not None:
+            self._moved_at = time.monotonic()
             space.stepping.give(update)
 
     def _refresh(self, one: Rebuilt) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
+        while not self._stopping.wait(self._pause()):
             if self.read_up():
                 one.follow()
+            if not self._loaded or one.behind_since is not None:
+                self._moved_at = time.monotonic()
+
+    def _pause(self) -> float:
+        idle = time.monotonic() - self._moved_at > _IDLE_AFTER_SECONDS
+        return _IDLE_LOOK_SECONDS if idle else _LOOK_SECONDS
 
     def _answered(self, space: str, searcher: Searcher, rows: Vectors | None, answer: Answer) -> None:
         if rows is not None:

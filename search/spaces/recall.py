@@ -22,7 +22,7 @@ log = logging.getLogger("kinstream.search")
 _WAITING: Final = 4
 #: Number of samples in the ratio.
 _WINDOW: Final = 100
-_LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -67,6 +68,19 @@ class Supervisor:
         """Supervise until stopped or refused; returns the exit status for the shell."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        # Only a signal with a handler wakes: also the one at a child's end.
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._wakes, woken = socket.socketpair()
+        for end in (self._wakes, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        with self._wakes, woken:
+            try:
+                return self._supervise()
+            finally:
+                signal.set_wakeup_fd(-1)
+
+    def _supervise(self) -> int:
         pause = FIRST_PAUSE
         failures = restarts = 0
         crashed = False
@@ -99,22 +113,31 @@ class Supervisor:
             ours.setblocking(False)
             with theirs:
                 child = subprocess.Popen(self._command, env=environment, pass_fds=(leash, *page))
+            watched = [self._wakes, ours]
             while True:
-                try:
-                    return child.wait(timeout=0.2)
-                except subprocess.TimeoutExpired:
-                    self._listen(ours)
-                    if self._stopping.is_set():
-                        return self._end_child(child)
+                if self._stopping.is_set():
+                    return self._end_child(child)
+                if (status := child.poll()) is not None:
+                    return status
+                # Signals before this call have left a byte.
+                ready, _, _ = select.select(watched, (), ())
+                if self._wakes in ready:
+                    self._wakes.recv(4096)
+                if ours in ready and not self._listen(ours):
+                    # The child ends: the signal of its end is to come.
+                    watched.remove(ours)
 
-    def _listen(self, ours: socket.socket) -> None:
-        """Take what the child has reported."""
-        with contextlib.suppress(BlockingIOError):
-            # It is one short message.
-            if message := ours.recv(4096):
-                told = json.loads(message)
-                self._stop_seconds = told["stop_seconds"]
-                use(told["log_format"])
+    def _listen(self, ours: socket.socket) -> bool:
+        """Take what the child has reported, in one short message; False if it reports no more."""
+        try:
+            message = ours.recv(4096)
+        except ConnectionResetError:
+            return False
+        if message:
+            told = json.loads(message)
+            self._stop_seconds = told["stop_seconds"]
+            use(told["log_format"])
+        return bool(message)
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> int:
         ended = child.poll()

@@ -26,7 +26,10 @@ BATCH: Final = 128
 MOST: Final = 1_024
 BATCH_SECONDS: Final = 0.1
 ANNOUNCE_SECONDS: Final = 600.0
+#: Longest wait before a look at what is due; and at a partition that has nothing to do. The latter ends for all
+#: partitions of a process at the same moment: a process wakes seldom.
 LOOK_SECONDS: Final = 0.25
+IDLE_SECONDS: Final = 2.0
 #: Waits between two attempts at a record for which another system does not answer; and between two lines about it.
 ATTEMPT_SECONDS: Final = (1.0, 2.0, 4.0, 8.0)
 SAID_SECONDS: Final = 60.0
@@ -127,6 +130,13 @@ class Owned:
         while not self.queue.empty():
             self.queue.get_nowait()
 
+    def close(self) -> None:
+        """End the task soon: it applies no more than the message that it is at."""
+        self.closing = True
+        self.drain()
+        # Wakes the task.
+        self.queue.put_nowait([])
+
     def begin_run(self, generation: Generation) -> None:
         """Record that this run may emit: from here on the last final mark does not count."""
         self._run = generation.mark_started(self.place[1])
@@ -162,7 +172,7 @@ class Owned:
     async def _next_batch(self) -> list[Message]:
         if not self._next:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout_at(self._look_at(asyncio.get_running_loop().time())):
                     self._next = await self.queue.get()
             except TimeoutError:
                 return []
@@ -170,6 +180,12 @@ class Owned:
             self._next = self._next + self.queue.get_nowait()
         batch, self._next = self._next[: self._batch], self._next[self._batch :]
         return batch
+
+    def _look_at(self, now: float) -> float:
+        idle = self._live and not (self.runner.dirty or self.catching_up)
+        if idle and self.runner.checkpointed_offset == self._committed:
+            return aligned(now, IDLE_SECONDS)
+        return now + LOOK_SECONDS
 
     async def _work(self, batch: list[Message]) -> None:
         begun = time.monotonic()
@@ -267,6 +283,11 @@ class Owned:
                 log.error(
                     "%s partition %d offset %d takes too much memory: it becomes a dead letter", *where[:3]
                 )
+
+
+def aligned(now: float, period: float) -> float:
+    """The next moment that is a multiple of a period, in seconds."""
+    return (now // period + 1) * period
 
 
 def next_batch(size: int, applied: int, seconds: float) -> int:

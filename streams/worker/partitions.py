@@ -236,8 +236,7 @@ class Partitions:
 
     async def _give_back(self, place: PartitionName, limit: float, confirm_seconds: float) -> None:
         owned = self.owned[place]
-        owned.closing = True
-        owned.drain()
+        owned.close()
         self._on_revoke(place)
         assert owned.task is not None
         done, _ = await asyncio.wait({owned.task}, timeout=limit)

@@ -26,6 +26,8 @@ from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Reading, Run
 
 decompress.install()
 
+#: Seconds between two looks of the fetcher at what to do, if nothing happens.
+IDLE_SECONDS: Final = 2.0
 #: The type of times that the log sets, as brokers send it.
 _APPENDED: Final = 1
 
@@ -71,6 +73,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._isolation_level = "read_committed"
         # For faust it is a constant.
         consumer._fetch_max_wait_ms = cast(PortedApp, self.app).fetch_wait_ms
+        # Whatever lets it fetch wakes it; 0.2 s is aiokafka's own.
+        consumer._consumer_timeout = IDLE_SECONDS
         return consumer
 
     async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:

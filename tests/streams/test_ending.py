@@ -348,7 +348,7 @@ def owned_at(
     host: Host, offset: int, emitted_to: int, parking: Parking | None = None, careful: bool = False
 ) -> tuple[Owned, Machine]:
     machine = cast(Machine, SimpleNamespace(next_offset=offset))
-    runner = cast(PartitionRunner, SimpleNamespace(machine=machine))
+    runner = cast(PartitionRunner, SimpleNamespace(machine=machine, dirty=False, checkpointed_offset=-1))
     made = Owned(
         (EVENTS, 0),
         runner,
