@@ -11,6 +11,8 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.adapter.learner import Adapter
+from kinstream.learners.adapter.prior import files_digest
 from kinstream.learners.announcements import ModelAnnouncer, withholds
 from kinstream.learners.base.learner import Learner, Outcomes
 from kinstream.learners.base.scaler import PUBLISHED
@@ -109,6 +111,9 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         # Generations older than this setting hold nothing out, and have no such entry.
         shaping["held_out"] = section.held_out
         shaping["judge"] = VERSION
+    if isinstance(learner, Adapter) and learner.prior is not None:
+        # The path is one of the arguments; what spaces begin with is in the files.
+        shaping["prior"] = files_digest(learner.prior)
     return AgentSpec(
         application=f"learner-{name}",
         name=name,

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import arrays
-from kinstream.producers.simulated.documentation import functions_of
+from kinstream.producers.simulated.documentation import Documented, functions_of
 from kinstream.producers.simulated.minilm import Encoder
 from kinstream.streams.errors import PackageMissing
 
@@ -119,9 +119,19 @@ def texts(name: str) -> Texts:
     return {query: item[:LONGEST] for item, query in by_item.items()}
 
 
+def functions_in(package: str) -> list[Documented]:
+    """What a package that is installed says of its functions.
+
+    Raises
+    ------
+    Missing : it is not installed.
+    """
+    return [*functions_of(_folder(package), package)]
+
+
 def _functions(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for package in packages:
-        yield from ((one.query, one.item) for one in functions_of(_folder(package), package))
+        yield from ((one.query, one.item) for one in functions_in(package))
 
 
 def _folder(package: str) -> Path:

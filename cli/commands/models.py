@@ -75,10 +75,13 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
         fields["withheld"] = held_back
     try:
         fields["file"] = f"whole, {len(data_of(version, settings))} bytes"
-        if version.algorithm.startswith("ranking/"):
-            weights = rebuilt(version, settings).weights
-            said = ", ".join(f"{name} {weight:+.3f}" for name, weight in weights.items())
-            fields["weights"] = weights if as_json else said
+        if version.algorithm.startswith(("adapter/", "ranking/")):
+            known = rebuilt(version, settings)
+            if known.prior_digest is not None:
+                fields["prior"] = known.prior_digest
+            if version.algorithm.startswith("ranking/"):
+                said = ", ".join(f"{name} {weight:+.3f}" for name, weight in known.weights.items())
+                fields["weights"] = known.weights if as_json else said
     except CheckpointError as error:
         fields["file"] = str(error)
     if as_json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.adapter.prior import prior_parts
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
 from kinstream.learners.base.scaler import PUBLISHED, WARM_UP, UnitLength
@@ -82,6 +84,9 @@ class Adapter(Bilinear):
         - "cosine": vectors are divided by their lengths.
         - "dot": the length of an item counts.
     seed : of the first U.
+    prior : path of an exported query map (.npz), or a pattern of several, whose mean P takes the place of I: W begins
+        as P, and is pulled to it. It is read before the first block, and a part of the state from then on. Maps of
+        another number of features are left out; without any left, W begins as I.
     dtype : "float32" or "float64", of the map and of all work with it.
 
     Raises
@@ -141,6 +146,7 @@ class Adapter(Bilinear):
         memory: int = 512,
         product: str = "cosine",
         seed: int = 0,
+        prior: str | None = None,
         dtype: str = "float32",
     ) -> None:
         self.product = one_of("product", product, PRODUCTS)
@@ -151,6 +157,7 @@ class Adapter(Bilinear):
         self.pull = not_negative("pull", pull)
         self.memory = whole("memory", memory, 2)
         self.seed = whole("seed", seed, 0)
+        self.prior = prior
         self._begin(0)
 
     def _work_in(self, unit: str) -> None:
@@ -161,12 +168,13 @@ class Adapter(Bilinear):
     @property
     def W(self) -> Rows:
         self._known()
-        eye: Rows = np.eye(len(self._mean[0]), dtype=self.dtype)
-        return eye + (self._mean[0] @ self._mean[1].T if self._rank else self._mean[0])
+        parts = self._whole(self._mean)
+        eye: Rows = np.eye(len(parts[0]), dtype=self.dtype)
+        return eye + (parts[0] @ parts[1].T if self._rank else parts[0])
 
     @property
     def factors(self) -> tuple[Rows, ...]:
-        """Copies of U and V (d, r); or of W (d, d) alone where the rank is 0.
+        """Copies of U and V (d, r), those of a prior beside them; or of W (d, d) alone where the rank is 0.
 
         Raises
         ------
@@ -174,7 +182,12 @@ class Adapter(Bilinear):
             Before the first block, when the dimension is unknown.
         """
         self._known()
-        return tuple(one.copy() for one in self._mean) if self._rank else (self.W,)
+        return tuple(one.copy() for one in self._whole(self._mean)) if self._rank else (self.W,)
+
+    @property
+    def prior_digest(self) -> str | None:
+        """SHA-256 of the prior that the map began with, in hexadecimal; None without one."""
+        return sha256(b"".join(one.tobytes() for one in self._prior)).hexdigest() if self._prior else None
 
     def rank_of(self, d: int) -> int:
         """Rank of a map of d features that begins; 0 is a full matrix."""
@@ -212,7 +225,15 @@ class Adapter(Bilinear):
 
     def _mapped_by(self, parts: list[Matrix], rows: Rows) -> Rows:
         """Scaled queries (n, d) under a map."""
+        parts = self._whole(parts)
         return self._moved(parts, rows, rows @ parts[0])
+
+    def _whole(self, parts: list[Matrix]) -> list[Matrix]:
+        """The parts of a map with those of the prior."""
+        if not self._prior:
+            return parts
+        pairs = zip(self._prior, parts, strict=True)
+        return [np.hstack(both) if self._rank else both[0] + both[1] for both in pairs]
 
     def _moved(self, parts: list[Matrix], rows: Rows, projected: Rows) -> Rows:
         """The same, where the products of the queries with the first part are known."""
@@ -236,6 +257,11 @@ class Adapter(Bilinear):
             shape = (d, self._rank)
             U = START / np.sqrt(max(d, 1)) * draw.standard_normal(shape)
             first = [U.astype(self.dtype), np.zeros(shape, self.dtype)]
+        #: What the map begins with less the identity, as `_mean` is; empty for the identity.
+        self._prior: list[Matrix] = []
+        if self.prior is not None and d and rank is None:
+            found = prior_parts(self.prior, d, low=self._rank > 0)
+            self._prior = [np.ascontiguousarray(one, self.dtype) for one in found]
         self._iterate: list[Matrix] = first
         self._mean: list[Matrix] = [one.copy() for one in first]
         self._M: list[Matrix] = [np.zeros_like(one) for one in first]
@@ -259,6 +285,8 @@ class Adapter(Bilinear):
                 f"first_moment_{name}": self._M[i].copy(),
                 f"second_moment_{name}": self._V[i].copy(),
             }
+            if self._prior:
+                state[f"prior_{name}"] = self._prior[i].copy()
         # Of one size, however many wait.
         queries, query_hashes = self._queries.copy(), self._query_hashes.copy()
         queries[waiting:], query_hashes[waiting:] = 0, 0
@@ -288,6 +316,8 @@ class Adapter(Bilinear):
             raise SettingsError(f"memory is {self.memory}, but the state to restore holds {len(remembered)}")
         self._begin(d, rank)
         self._mean = found
+        if f"prior_{self._names[0]}" in state:
+            self._prior = [self._of_type(state[f"prior_{name}"]) for name in self._names]
         for i, name in enumerate(self._names):
             self._iterate[i] = np.array(state[f"iterate_{name}"])
             self._M[i] = np.array(state[f"first_moment_{name}"])
@@ -361,7 +391,8 @@ class Adapter(Bilinear):
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
         scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
         P = X @ self._iterate[0]
-        logits = self._moved(self._iterate, X, P) @ H.T * scale
+        moved = self._mapped_by(self._iterate, X) if self._prior else self._moved(self._iterate, X, P)
+        logits = moved @ H.T * scale
         rows = np.arange(links)
         several = links > b
         if several:

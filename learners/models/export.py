@@ -232,6 +232,8 @@ def export(
         blend = learner.blend
         arrays |= {"weights": blend.weights, "scales": blend.units}
         more |= blend.texts()
+    if isinstance(learner, Adapter) and learner.prior_digest is not None:
+        more["prior"] = learner.prior_digest
     if isinstance(learner, Bilinear) and not isinstance(learner, Adapter):
         W = learner.W
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))

@@ -40,7 +40,7 @@ class Ranking(Adapter):
     ----------
     start : shares of the ranking that people have, by signal, such as {"similarity" = 0.5, "text" = 0.5}. Left out: the
         similarity alone.
-    rank, step, pull, memory, product, seed, dtype : as of the adapter.
+    rank, step, pull, memory, product, seed, prior, dtype : as of the adapter.
 
     Raises
     ------
@@ -83,12 +83,15 @@ class Ranking(Adapter):
         memory: int = 512,
         product: str = "cosine",
         seed: int = 0,
+        prior: str | None = None,
         dtype: str = "float32",
     ) -> None:
         self._start = _checked({SIMILARITY: 1.0} if start is None else start)
         self._weights = Weights(self._start)
         self._lists: BlockLists | None = None
-        super().__init__(rank, step, pull, memory=memory, product=product, seed=seed, dtype=dtype)
+        super().__init__(
+            rank, step, pull, memory=memory, product=product, seed=seed, prior=prior, dtype=dtype
+        )
 
     @property
     def start(self) -> Blend:
@@ -162,7 +165,7 @@ class Ranking(Adapter):
             super()._measure(X, index, first, last, found)
             return
         anchors, place = np.unique(index[first:last, 0], return_inverse=True)
-        moved = mapped(X[anchors], self._mean)
+        moved = mapped(X[anchors], self._whole(self._mean))
         found[first:last] = np.einsum("ij,ij->i", moved[place], X[index[first:last, 1]])
         self._lists.learn(self._weights, X, anchors, moved, self.product == "cosine", last)
 

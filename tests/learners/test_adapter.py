@@ -30,6 +30,8 @@ class Plain:
         self.items: list[dict[str, Any]] = []
         self.lists: list[dict[str, Any]] = []
         self.k, self.usual = 0, 0.0
+        #: What W is before anything is learned.
+        self.first = np.eye(d)
         self.parts = [np.zeros((d, d))]
         if rank:
             draw = np.random.Generator(np.random.Philox(key=[0, d]))
@@ -40,7 +42,7 @@ class Plain:
         self.v = [np.zeros_like(one) for one in self.parts]
 
     def similarity(self, parts: list[Matrix], q: Matrix, x: Matrix) -> float:
-        W = np.eye(len(q)) + (parts[0] @ parts[1].T if self.rank else parts[0])
+        W = self.first + (parts[0] @ parts[1].T if self.rank else parts[0])
         return float(q @ W @ x)
 
     def triplet(self, q: Matrix, near: Matrix, far: Matrix, weight: float) -> None:

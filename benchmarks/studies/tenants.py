@@ -1,0 +1,157 @@
+"""What a new tenant gains by beginning with the mean of the maps that others have learned (`prior` of `adapter`).
+
+A tenant is a part of a package with 120 functions or more, such as `scipy.stats`, and a catalogue of its own. Half of
+its functions are never asked; up to 50 of the others are its own pairs of a docstring's first paragraph and the rest.
+The prior is the mean of the maps that `adapter` by default learned of each other package, from all of its functions
+`--passes` times. Embeddings are those of all-MiniLM-L6-v2: of `minilm_docs` in `KINSTREAM_DATA`, and of at most 800
+functions of other packages. Figures are changes of NDCG@10 against no adaptation, in percent, over tenants and seeds.
+Results: `benchmarks/studies/tenants.md`.
+
+Example: python -m benchmarks.studies.tenants --seeds 1 2 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import arrays
+from benchmarks.real_embeddings.corpora import ITEM_TOKENS, QUERY_TOKENS, functions_in
+from benchmarks.real_embeddings.trial import ndcg
+from kinstream.learners.adapter.learner import Adapter
+from kinstream.learners.models.query_map import query_map
+from kinstream.producers.simulated.minilm import Encoder
+from kinstream.streams.compute.blas_threads import one_blas_thread
+
+Vectors = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+PACKAGES: Final = ("numpy", "scipy", "sklearn", "networkx")
+MOST: Final = 800
+#: Functions of a tenant at least, its own pairs, and of them those that begin.
+LEAST: Final = 120
+PAIRS: Final = (0, 25, 50)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Package:
+    """Row i of `queries` (n, d) is answered by row i of `items`; `parts` (n,) are the tenants' names."""
+
+    queries: Vectors
+    items: Vectors
+    parts: NDArray[np.str_]
+
+    def tenants(self) -> list[str]:
+        """Names of those with functions enough, the largest first."""
+        return [name for name, number in Counter(self.parts.tolist()).most_common() if number >= LEAST]
+
+
+def opened(name: str, kept: Path) -> Package:
+    """A package's functions, embedded once."""
+    given = arrays("minilm_docs")
+    if given is not None:
+        rows = [row for row, one in enumerate(given["names"].tolist()) if one.startswith(f"{name}.")]
+        if rows:
+            return _package(given["queries"][rows], given["items"][rows], given["names"][rows].tolist())
+    path = kept / f"tenants-{name}.npz"
+    if not path.exists():
+        every = functions_in(name)
+        some = [every[row] for row in sorted(np.random.default_rng(0).permutation(len(every))[:MOST])]
+        encode = Encoder()
+        found: dict[str, Any] = {
+            "queries": encode([one.query for one in some], QUERY_TOKENS),
+            "items": encode([one.item for one in some], ITEM_TOKENS),
+            "names": np.array([one.name for one in some]),
+        }
+        kept.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **found)
+    with np.load(path, allow_pickle=False) as file:
+        return _package(file["queries"], file["items"], file["names"].tolist())
+
+
+def _package(queries: NDArray[Any], items: NDArray[Any], names: list[str]) -> Package:
+    rows = [one.astype(np.float32) for one in (queries, items)]
+    rows = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in rows]
+    return Package(rows[0], rows[1], np.array([".".join(name.split(".")[:2]) for name in names]))
+
+
+def learned(package: Package, rows: Numbers, **settings: Any) -> Adapter:
+    """An adapter after one pass over pairs."""
+    model = Adapter(**settings)
+    with one_blas_thread():
+        model.expect(package.queries.shape[1])
+        if len(rows):
+            model.learn_pairs(package.queries[rows], package.items[rows])
+    return model
+
+
+def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) -> dict[str, list[list[float]]]:
+    """By contender, for each tenant its changes in percent after `PAIRS` own pairs."""
+    draw = np.random.default_rng(seed)
+    for name, package in packages.items():
+        rows = np.concatenate([draw.permutation(len(package.parts)) for _ in range(passes)])
+        sister = learned(package, rows, seed=seed)
+        np.savez(folder / f"{name}.npz", W=query_map(sister).arrays["W"])
+    found: dict[str, list[list[float]]] = {"alone": [], "prior": []}
+    for name, package in packages.items():
+        others = folder / f"without-{name}"
+        others.mkdir()
+        for other in packages.keys() - {name}:
+            (others / f"{other}.npz").write_bytes((folder / f"{other}.npz").read_bytes())
+        for tenant in package.tenants():
+            rows = draw.permutation(np.flatnonzero(package.parts == tenant))
+            own, never = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+            relevant = np.searchsorted(np.sort(rows), never)
+
+            def quality(model: Adapter | None, rows: Numbers = rows, never: Numbers = never) -> float:
+                queries = package.queries[never]  # noqa: B023
+                asked = queries if model is None else query_map(model)(queries)
+                return ndcg(asked, package.items[np.sort(rows)], relevant)  # noqa: B023
+
+            before = quality(None)
+            for contender, prior in (("alone", None), ("prior", str(others / "*.npz"))):
+                models = [learned(package, own[:pairs], seed=seed, prior=prior) for pairs in PAIRS]
+                found[contender].append([100.0 * (quality(model) / before - 1.0) for model in models])
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--packages", nargs="+", default=PACKAGES, help="any that are installed")
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--kept", type=Path, default=Path(".cache") / "minilm")
+    a = parser.parse_args()
+    packages = {name: opened(name, a.kept) for name in a.packages}
+    print(", ".join(tenant for package in packages.values() for tenant in package.tenants()))
+    total: dict[str, list[list[float]]] = {"alone": [], "prior": []}
+    for seed in a.seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            for contender, rows in trial(packages, seed, a.passes, Path(folder)).items():
+                total[contender] += rows
+    print("| begins with | " + " | ".join(f"{pairs} own pairs" for pairs in PAIRS) + " |")
+    print("|---" * (len(PAIRS) + 1) + "|")
+    for contender, rows in total.items():
+        table = np.array(rows)
+        means, errors = table.mean(axis=0), table.std(axis=0, ddof=1) / np.sqrt(len(table))
+        cells = [
+            f"{mean:+.1f} ± {error:.1f} (worst {worst:+.1f}; {below} of {len(table)} below -1)"
+            for mean, error, worst, below in zip(
+                means, errors, table.min(axis=0), (table < -1.0).sum(axis=0), strict=True
+            )
+        ]
+        print(f"| {contender} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
