@@ -152,7 +152,9 @@ class WorkerSettings(Section):
     http_host: str = "127.0.0.1"
     """address of `/metrics`, `/healthz`, `/readyz`; `"0.0.0.0"` for a Prometheus elsewhere"""
     http_port: int = Field(default=0, ge=0, le=65535)
-    """0: any free port, which the log shows. Under `kinstream up`, the metrics agent's"""
+    """0: any free port, which the log shows. Under `kinstream up` without `together`, the metrics agent's"""
+    together: bool = True
+    """`kinstream up` runs all agents in one process; `false`: each in its own, on cores of its own"""
     max_resident_bytes: int = Field(default=1_500_000_000, ge=1_000_000)
     """of a partition: above it, or half of the worker's memory, unchanged spaces are evicted to their files. A space
     that would take more, or a quarter of the memory, takes no more blocks that add to it (`too-large`): give all

@@ -189,7 +189,7 @@ LONG: Final = (
     "tests/cli/test_demo.py::test_ctrl_c_ends_it_within_ten_seconds",
     "tests/cli/test_demo.py::test_it_needs_no_torch",
     "tests/cli/test_demo_clicks.py",
-    "tests/cli/test_up.py::test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id",
+    "tests/cli/test_up.py::test_readyz_names_the_agents_and_their_process_and_a_second_up_is_refused_by_the_first_ones_id",
     "tests/producers/test_produce_command.py::test_a_load_killed_again_and_again_counts_every_row_once",
     "tests/replay/test_kafka.py::test_two_builders_each_followed_by_a_learner_of_its_own",
     "tests/search/test_follower_kafka.py",

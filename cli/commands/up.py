@@ -14,6 +14,9 @@ import click
 from kinstream.cli.shared.context import global_arguments, settings_of
 
 LOGS: Final = Path(".kinstream/logs")
+#: Seconds between two looks at the processes, until all are ready and afterwards.
+_STARTING_SECONDS: Final = 0.5
+_RUNNING_SECONDS: Final = 1.0
 
 
 @click.command()
@@ -110,7 +113,8 @@ def _watch(system: Any, stopping: threading.Event) -> int:
     reported: set[str] = set()
     services = system.services()
     began = time.monotonic()
-    while not stopping.wait(0.5):
+    wanted = {*services, *(name for process in system.agents() for name in process.agents)}
+    while not stopping.wait(_STARTING_SECONDS if wanted - reported else _RUNNING_SECONDS):
         failed = system.failed()
         if failed is not None:
             click.echo(
@@ -121,12 +125,11 @@ def _watch(system: Any, stopping: threading.Event) -> int:
             if url and name not in reported and answers(url):
                 reported.add(name)
                 click.echo(f"{name}: answers at {url}", err=True)
-        ready = system.ready() if not reported.issuperset(p.name for p in system.agents()) else []
-        for process in system.agents():
-            if process.name in ready and process.name not in reported:
-                reported.add(process.name)
+        pages = {name: process.url for process in system.agents() for name in process.agents}
+        for name in system.ready() if pages.keys() - reported else ():
+            if name not in reported:
+                reported.add(name)
                 click.echo(
-                    f"{process.name}: ready after {time.monotonic() - began:.0f} s, {process.url}/metrics",
-                    err=True,
+                    f"{name}: ready after {time.monotonic() - began:.0f} s, {pages[name]}/metrics", err=True
                 )
     return 0

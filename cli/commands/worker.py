@@ -1,4 +1,4 @@
-"""`kinstream worker ROLE [NAME]`: one agent, under a small supervisor."""
+"""`kinstream worker ROLE [NAME]`: one agent, or all of them, under a small supervisor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.shared.context import global_arguments, settings_of, supervised_settings
 
+#: The role of a process that runs every agent.
+ALL: Final = "all"
 #: What each role runs, and whether it takes a name.
 ROLES: Final = {
     "source": ("[sources.NAME]", True),
@@ -21,11 +23,12 @@ ROLES: Final = {
     "vectors": ("the agent that embeds the catalogues of [vectors.SPACE]", False),
     "sink": ("[sinks.NAME]", True),
     "metrics": ("the metrics agent", False),
+    ALL: ("every agent of the settings, in one process", False),
 }
 
 
 @click.command(
-    help="""Run one agent, under a supervisor that restarts it.
+    help="""Run one agent, or all, under a supervisor that restarts them.
 
     \b
     """
@@ -64,7 +67,7 @@ def worker(
     from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
-    describe_process(application=f"{role}-{name}" if name else role)
+    describe_process(application="worker" if role == ALL else f"{role}-{name}" if name else role)
     require(*WORKER, who="kinstream worker", extra="worker")
     if from_start and not new_generation:
         raise SettingsError("--from-start goes with --new-generation")
@@ -86,11 +89,21 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 
     cluster = Cluster(settings.kafka)
     cluster.wait(settings.worker.startup_seconds)
-    spec = agent_spec(settings, role, name)
-    _check_access(cluster, settings, spec, role, name)
-    opened = open_generation(spec, settings, cluster, new=True, from_start=from_start)
-    click.echo(f"{opened.spec.application}: generation {opened.number} begins", err=True)
+    for one, named in _agents(settings, role, name):
+        spec = agent_spec(settings, one, named)
+        _check_access(cluster, settings, spec, one, named)
+        opened = open_generation(spec, settings, cluster, new=True, from_start=from_start)
+        click.echo(f"{opened.spec.application}: generation {opened.number} begins", err=True)
     cluster.close()
+
+
+def _agents(settings: Any, role: str, name: str | None) -> list[tuple[str, str | None]]:
+    """Roles and names of the agents that a process runs."""
+    from kinstream.streams.operations.checkpoints import agents
+
+    if role != ALL:
+        return [(role, name)]
+    return [(one.role, one.name if ROLES[one.role][1] else None) for one in agents(settings)]
 
 
 def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
@@ -114,18 +127,26 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
     from kinstream.streams.processes.listening import bound, handed
     from kinstream.streams.processes.log_lines import report
     from kinstream.streams.processes.supervisor import REFUSED, RESTART, WRONG_SETTINGS
-    from kinstream.streams.worker.worker import FOR_PEOPLE, Worker
+    from kinstream.streams.worker.process import WorkerProcess
+    from kinstream.streams.worker.worker import FOR_PEOPLE
 
     try:
         # This comes first: if the port is taken, compiling kernels would be wasted.
         listener = handed() or bound(settings.worker.http_host, settings.worker.http_port, "worker")
-        spec = agent_spec(settings, role, name)
-        spec.warm_up()
+        agents = [(*who, agent_spec(settings, *who)) for who in _agents(settings, role, name)]
+        for _, _, spec in agents:
+            spec.warm_up()
         cluster = Cluster(settings.kafka)
         cluster.wait(settings.worker.startup_seconds)
-        _check_access(cluster, settings, spec, role, name)
-        generation = open_generation(spec, settings, cluster, create=create, new=new, from_start=from_start)
-        describe_process(generation=generation.number)
+        opened = []
+        for one, named, spec in agents:
+            _check_access(cluster, settings, spec, one, named)
+            generation = open_generation(
+                spec, settings, cluster, create=create, new=new, from_start=from_start
+            )
+            opened.append((spec, generation))
+        if role != ALL:
+            describe_process(generation=generation.number)
         cluster.close()
     except BrokerUnavailable as error:
         report(str(error))
@@ -135,7 +156,7 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         return WRONG_SETTINGS if error.exit_status == WRONG_SETTINGS else REFUSED
 
     async def run() -> int:
-        return await Worker(spec, settings, generation, listener).run()
+        return await WorkerProcess(opened, settings, listener).run()
 
     try:
         status = asyncio.run(run())

@@ -14,6 +14,7 @@ url = "{{checkpoints}}"
 interval_seconds = 1.0
 
 [worker]
+together = false                        # its table shows each agent by its process
 shutdown_seconds = 6.0
 
 [metrics]

@@ -1,4 +1,4 @@
-"""Every agent of the settings as a process of its own on this machine, started and stopped together."""
+"""Every agent of the settings on this machine, started and stopped together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +26,22 @@ from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
 from kinstream.streams.settings import ServeSettings, Settings
 
 STOP_SECONDS: Final = 8.0
+#: Name of the process that runs every agent.
+_ALL: Final = "worker"
 #: Largest answer of a readiness check, in bytes.
 _MAX_PAGE_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A running command, its log, and the port of its metrics page."""
+    """A running command, its log, the port of its metrics page, and the agents that are on it."""
 
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
     port: int
     host: str = "127.0.0.1"
+    agents: frozenset[str] = frozenset()
 
     @property
     def url(self) -> str:
@@ -45,7 +49,7 @@ class Process:
 
 
 class LocalSystem:
-    """The agents of `settings`, each under its own supervisor.
+    """The agents of `settings`: in one process under a supervisor, or each in its own.
 
     Parameters
     ----------
@@ -79,13 +83,17 @@ class LocalSystem:
         """
         worker = self._settings.worker
         # The agent that Prometheus scrapes most often has the port of the settings.
-        ports = {"metrics": worker.http_port}
+        ports = {"metrics": worker.http_port, _ALL: worker.http_port}
         for name in self._commands():
             if name not in self._sockets:
                 self._sockets[name] = bound(worker.http_host, ports.get(name, 0), "worker")
 
     def _commands(self) -> dict[str, list[str]]:
-        """Every agent by its name, with the command that runs it."""
+        """Every process of agents by its name, with the command that runs it."""
+        return {_ALL: ["worker", "all"]} if self._settings.worker.together else self._agents()
+
+    def _agents(self) -> dict[str, list[str]]:
+        """Every agent by its name, with the command that runs it alone."""
         found = {f"source-{name}": ["worker", "source", name] for name in self._settings.sources}
         found |= {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
         found |= {f"learner-{name}": ["worker", "learner", name] for name in self._settings.learners}
@@ -130,7 +138,8 @@ class LocalSystem:
             # Only this process receives Ctrl-C, and then stops the others in order.
             start_new_session=True,
         )
-        process = Process(name, popen, log, port, _reached(self._settings.worker.http_host))
+        agents = frozenset(self._agents() if name == _ALL else [name] if page else [])
+        process = Process(name, popen, log, port, _reached(self._settings.worker.http_host), agents)
         self.processes.append(process)
         return process
 
@@ -147,10 +156,10 @@ class LocalSystem:
 
     def ready(self) -> list[str]:
         """Names of the agents that are ready."""
-        agents = self.agents()
+        processes = self.agents()
         # In parallel: a starting agent may answer slowly.
-        with ThreadPoolExecutor(max(1, len(agents))) as pool:
-            return [p.name for p, ready in zip(agents, pool.map(_is_ready, agents), strict=True) if ready]
+        with ThreadPoolExecutor(max(1, len(processes))) as pool:
+            return sorted(name for names in pool.map(ready_agents, processes) for name in names)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Stop every process: SIGTERM to all, then SIGKILL to what is left at the deadline."""
@@ -191,15 +200,22 @@ def _reached(host: str) -> str:
     return "[::1]" if address.is_unspecified else f"[{host}]"
 
 
-def _is_ready(process: Process) -> bool:
-    """Whether the process's own worker answers that it is ready; answers of others are ignored."""
+def ready_agents(process: Process) -> frozenset[str]:
+    """The agents of which the process's own worker answers that they are ready; answers of others are ignored."""
     try:
-        with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
+        try:
+            answer = urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0)
+        except urllib.error.HTTPError as failing:
+            # Others on the page may be ready.
+            answer = failing
+        with answer:
             answered = json.loads(answer.read(_MAX_PAGE_BYTES))
     except (OSError, ValueError, HTTPException):
-        return False
-    of = (answered.get("agent"), answered.get("supervisor")) if isinstance(answered, dict) else None
-    return of == (process.name, process.popen.pid)
+        return frozenset()
+    if not isinstance(answered, dict) or answered.get("supervisor") != process.popen.pid:
+        return frozenset()
+    ready = {one.get("agent") for one in answered.get("agents", [answered]) if one.get("status") == "ok"}
+    return process.agents & ready
 
 
 def answers(url: str) -> bool:

@@ -32,7 +32,7 @@ def fields(**found: str | int) -> Iterator[None]:
         _of_context.reset(token)
 
 
-def within(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], Any]:
+def within(call: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Callable[[], Any]:
     """A call that logs with the fields of the present context, whichever thread makes it."""
     found = _of_context.get()
 
@@ -41,6 +41,13 @@ def within(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[],
             return call(*arguments)
 
     return run
+
+
+def name_agent(record: logging.LogRecord) -> bool:
+    """A filter that passes every record: those of one agent of several have its name as `agent`, after a space."""
+    name = (_of_context.get() or {}).get("application")
+    record.agent = f" {name}" if name and name != _of_process.get("application") else ""
+    return True
 
 
 class JsonFormatter(logging.Formatter):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from traceback import format_exc
 from typing import Final, Literal
 
-from kinstream.streams.processes.json_lines import JsonFormatter
+from kinstream.streams.processes.json_lines import JsonFormatter, name_agent
 from kinstream.streams.secrets import HidingFormatter, hide
 
 #: These libraries, by the first part of their loggers' names.
@@ -37,7 +37,7 @@ _LEVELS: Final = {
 }
 #: Seconds for which a line is not repeated.
 QUIET_SECONDS: Final = 60.0
-_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s%(agent)s: %(message)s"
 _LONGEST: Final = 300
 #: Number of lines that are remembered.
 _KEPT: Final = 256
@@ -47,6 +47,7 @@ def begin(level: str) -> None:
     """Log to standard error from now on; with DEBUG, also every line of other libraries."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(HidingFormatter(_TEXT))
+    lines.addFilter(name_agent)
     debug = level.upper() == "DEBUG"
     if not debug:
         lines.addFilter(OneLine())

@@ -22,6 +22,7 @@ from kinstream.streams.kafka.broker_errors import REQUEST_SECONDS, answer_of, an
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.cluster_view import TopicView, topic_id
 from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.processes.json_lines import within
 from kinstream.streams.records.identity import Headers
 from kinstream.streams.settings import Settings
 
@@ -126,13 +127,12 @@ class TopicWatch:
         self._missing: dict[str, float] = {}
         self._guard = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
         #: Partitions added to each topic since the generation began.
         self.added: dict[str, int] = {one.name: 0 for one in self._topics if one.in_birth}
 
     def start(self) -> None:
         if self._topics:
-            self._thread.start()
+            threading.Thread(target=within(self._run), name="topics", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
@@ -241,10 +241,13 @@ class TopicWatch:
 
 
 def topic_watch(
-    spec: AgentSpec, settings: Settings, birth: Birth, on_refusal: Callable[[GenerationMismatch], None]
+    spec: AgentSpec,
+    settings: Settings,
+    birth: Birth,
+    cluster: Cluster,
+    on_refusal: Callable[[GenerationMismatch], None],
 ) -> TopicWatch:
-    """The watch of a worker, with a client of its own."""
-    cluster = Cluster(settings.kafka)
+    """The watch of a worker."""
     # The embedded broker gives neither its own id nor those of topics.
     topics = watched(spec, birth, settings) if birth.cluster_id else []
     return TopicWatch(spec, topics, partial(described, cluster), on_refusal=on_refusal)

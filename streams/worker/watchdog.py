@@ -15,11 +15,14 @@ from typing import Final, Protocol
 
 from kinstream.streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.processes.json_lines import within
 
 log = logging.getLogger("kinstream.watchdog")
 
 #: Brokers that are silent this long are reported; a change of leader takes less.
 SILENT_SECONDS: Final = 3.0
+#: Rounds, of a second, between two questions for the end of a partition that has nothing to do.
+IDLE_ROUNDS: Final = 5
 #: Seconds between two checks of how the group has shared out the partitions.
 GROUP_LOOK_SECONDS: Final = 5.0
 #: Seconds between two checks of the topic's retention; also the wait after an unanswered one.
@@ -86,7 +89,7 @@ class Watchdog:
         self._group = group
         self._nobodys: frozenset[int] = frozenset()
         #: Number of checks in a row that the brokers refused to answer.
-        self._refusals = 0
+        self._refusals = self._rounds = 0
         self._group_look_at = clock() + GROUP_LOOK_SECONDS
         self._clock = clock
         self._stop = threading.Event()
@@ -100,10 +103,9 @@ class Watchdog:
         #: By `clock`, when the brokers stopped answering; None while they answer.
         self.silent_since: float | None = None
         self._reported = False
-        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        threading.Thread(target=within(self._run), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
@@ -158,11 +160,15 @@ class Watchdog:
                 return left
         progress = self._watched.progress()
         self._moved = {place: seen for place, seen in self._moved.items() if place in progress}
-        for place, at in progress.items():
+        self._rounds += 1
+        for number, (place, at) in enumerate(progress.items(), self._rounds):
             before = self._moved.get(place)
+            moves = before is None or before[0] != at or self.ends.get(place) != at.position
             if before is None or before[0] != at:
                 self._moved[place] = (at, now)
-            self._ask(place)
+            # In every round a part of those that stand still at their ends: the brokers' silence is noticed at once.
+            if moves or number % min(IDLE_ROUNDS, len(progress)) == 0:
+                self._ask(place)
             end = self.ends.get(place)
             lag = 0 if end is None else end - at.position
             if restoring is not None or (lag <= 0 and not at.in_kernel):

@@ -1,4 +1,4 @@
-"""The worker process: one agent, as a member of its consumer group.
+"""The worker of one agent, as a member of its consumer group.
 
 A membership, that of faust, gives it a place in the group and the records of the assigned partitions. Everything else
 of faust is switched off (by `faust_app` and the transport): its acks and commits, its positions, tables, web server,
@@ -15,12 +15,11 @@ import asyncio
 import gc
 import logging
 import os
-import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final
 
 from kinstream.streams.agents.generations.generation import Generation
@@ -45,20 +44,22 @@ from kinstream.streams.kafka.client_errors import explained
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.processes.json_lines import fields
 from kinstream.streams.processes.supervisor import REFUSED, RESTART
 from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
 from kinstream.streams.traces.exporter import open_exporter
 from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.page.view import WorkerView
-from kinstream.streams.worker.partition_task import Owned
+from kinstream.streams.worker.partition_task import Owned, aligned
 from kinstream.streams.worker.partitions import Partitions
 from kinstream.streams.worker.port import TP, Client, Membership, Run
 from kinstream.streams.worker.topic_watch import WatchedSink, topic_watch
 from kinstream.streams.worker.watchdog import PartitionProgress, Watchdog
 
-#: Seconds for which a thread may hold the interpreter while another waits for it.
-SWITCH_SECONDS: Final = 0.0005
+#: Seconds between two looks at faults and numbers, and between two signs of life of the event loop.
+LOOK_SECONDS: Final = 1.0
+BEAT_SECONDS: Final = 0.5
 #: Errors that a new process would meet as well: an operator has to change something.
 FOR_PEOPLE: Final = (
     AccessDenied,
@@ -76,22 +77,31 @@ FOR_PEOPLE: Final = (
 log = logging.getLogger("kinstream.worker")
 
 
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Clients of their own, so that neither a stuck event loop nor a request without an answer delays the watchdog."""
+
+    partitions: Cluster
+    watchdog: Cluster
+    topics: Cluster
+
+
 class Worker:
-    """One process of one agent. Its state is `life`, see `kinstream.streams.worker.life.Life`.
+    """The worker of one agent. Its state is `life`, see `kinstream.streams.worker.life.Life`.
 
     Parameters
     ----------
     spec : which agent.
     generation : its opened generation: birth record and checkpoint stores.
-    listener : a socket that is already bound to the address of the page.
+    clusters : for its partitions, its watchdog and the watch of its topics; workers of one process share them.
     """
 
+    #: Shows it on the page of the process, at that address; set before `run`.
+    view: WorkerView
+    url: str
+
     def __init__(
-        self,
-        spec: AgentSpec,
-        settings: Settings,
-        generation: Generation,
-        listener: socket.socket | None = None,
+        self, spec: AgentSpec, settings: Settings, generation: Generation, clusters: Clusters
     ) -> None:
         self.spec = spec
         self.settings = settings
@@ -102,11 +112,11 @@ class Worker:
             confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
         )
         self.traces = open_exporter(settings, f"kinstream-{spec.application}")
-        self.topics = topic_watch(spec, settings, generation.birth, self.fail)
+        self.topics = topic_watch(spec, settings, generation.birth, clusters.topics, self.fail)
         self.partitions = Partitions(
             generation,
             settings,
-            Cluster(settings.kafka),
+            clusters.partitions,
             WatchedSink(self.emitter, self.topics),
             self.life,
             client=self._client,
@@ -120,7 +130,7 @@ class Worker:
         self._failure: BaseException | None = None
         self.watchdog = Watchdog(
             self,
-            Cluster(settings.kafka),
+            clusters.watchdog,
             stall_seconds=settings.worker.stall_seconds,
             rebalance_seconds=settings.worker.rebalance_limit_seconds,
             restore_seconds=settings.worker.restore_limit_seconds,
@@ -130,7 +140,6 @@ class Worker:
             else None,
         )
         self.membership = self._make_membership()
-        self.view = WorkerView(self, listener)
 
     def _make_membership(self) -> Membership:
         # The embedded broker alone gives no id.
@@ -181,9 +190,10 @@ class Worker:
                 log.critical(
                     "a library has panicked; this process may take %s more memory", written(memory_left())
                 )
-            log.log(
-                level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error
-            )
+            with self._fields():
+                log.log(
+                    level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error
+                )
             sys.stderr.flush()
             os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
 
@@ -203,17 +213,9 @@ class Worker:
         sys.stderr.flush()
         os._exit(RESTART)
 
-    def _stop_soon(self) -> None:
-        if self.life.stop():
-            log.info("stopping")
-            timer = threading.Timer(self.settings.worker.shutdown_seconds, self._stop_hard)
-            timer.daemon = True
-            timer.start()
-
-    def _stop_hard(self) -> None:
-        log.critical("not stopped within %.0f s; ending hard", self.settings.worker.shutdown_seconds)
-        sys.stderr.flush()
-        os._exit(RESTART)
+    def _fields(self) -> AbstractContextManager[None]:
+        """The body's lines of the log name the agent, on whichever thread it runs."""
+        return fields(application=self.spec.application, generation=self.generation.number)
 
     # ---- what the watchdog and the page read --------------------------------------------------------------------
 
@@ -256,18 +258,20 @@ class Worker:
 
     # ---- running ------------------------------------------------------------------------------------------------
 
-    async def run(self) -> int:
-        """Serve until stopped; returns the exit status."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_soon)
-        # A kernel that is done waits this long for the event loop to hand it the interpreter; 5 ms is Python's own.
-        sys.setswitchinterval(SWITCH_SECONDS)
+    async def run(self) -> None:
+        """Serve until `life` is stopping. An error ends the process."""
+        with self._fields():
+            try:
+                await self._run()
+            except Exception as error:
+                self.fail(error)
+
+    async def _run(self) -> None:
         beat = asyncio.create_task(self._beat())
         self.watchdog.start()
         self.topics.start()
         log.info(
-            "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
+            "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.url
         )
         await self._start()
         # What the libraries have made stays as long as the process: the collector need not search it again and again.
@@ -282,13 +286,12 @@ class Worker:
             self.partitions.check_parked()
             self.view.refresh()
             try:
-                async with asyncio.timeout(0.5):
+                async with asyncio.timeout_at(aligned(asyncio.get_running_loop().time(), LOOK_SECONDS)):
                     await self.life.stopped()
             except TimeoutError:
                 continue
         await self._shut_down()
         beat.cancel()
-        return 0
 
     async def _start(self) -> None:
         """Join, which waits for the first take-over; or until a request to stop."""
@@ -306,8 +309,8 @@ class Worker:
     async def _beat(self) -> None:
         """Heartbeat of the event loop, also while it joins the group."""
         while True:
-            self._loop_seen_at = time.monotonic()
-            await asyncio.sleep(0.5)
+            self._loop_seen_at = now = time.monotonic()
+            await asyncio.sleep(aligned(now, BEAT_SECONDS) - now)
 
     async def _shut_down(self) -> None:
         self.watchdog.stop()
@@ -320,7 +323,6 @@ class Worker:
             await asyncio.wait_for(self.membership.leave(), limit / 2)
         except TimeoutError:
             log.warning("the worker could not leave the group cleanly; the brokers will notice")
-        self.view.close()
         self.emitter.close(1.0)
         if self.traces is not None:
             self.traces.close()

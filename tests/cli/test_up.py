@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
-from kinstream.cli.local.system import LocalSystem, Process, _is_ready
+from kinstream.cli.local.system import LocalSystem, Process, ready_agents
 from kinstream.streams.errors import CannotListen, FolderInUse
 from kinstream.streams.settings import Settings
 from tests.support.processes import until
@@ -127,7 +127,7 @@ def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
     refused = ("--set", "learners.opml.generation=7", "up")
     status, output = ended(begin(tmp_path, *refused, TMPDIR=str(tmp_path / "temporary")))
     assert status == 3
-    assert "learner-opml ended with status 3" in output and "generation 7" in output
+    assert "worker ended with status 3" in output and "learner-opml" in output and "generation 7" in output
     # The checkpoints of the embedded broker's log end with it.
     assert f"KINSTREAM_CHECKPOINTS__URL={tmp_path}/temporary/kinstream-checkpoints-" in output
     assert not list((tmp_path / "temporary").glob("kinstream-checkpoints-*"))
@@ -141,10 +141,11 @@ def test_a_service_with_wrong_settings_ends_up_with_status_2(tmp_path: Path) -> 
     assert "serve ended with status 2" in output and "clients_file: missing: No such file" in output
 
 
-def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id(
-    tmp_path: Path,
+@pytest.mark.parametrize("together", [True, False])
+def test_readyz_names_the_agents_and_their_process_and_a_second_up_is_refused_by_the_first_ones_id(
+    tmp_path: Path, together: bool
 ) -> None:
-    first = begin(tmp_path, "up")
+    first = begin(tmp_path, *([] if together else ["--set", "worker.together=false"]), "up")
     try:
         pages: dict[str, str] = {}
         assert first.stdout is not None
@@ -160,10 +161,14 @@ def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_th
         until(lambda: set(pages) == set(AGENTS) or first.poll() is not None, "the agents are not ready")
         assert first.poll() is None
         ours = {one.pid: one for one in psutil.Process(first.pid).children(recursive=True)}
+        # With the supervisor of each.
+        assert len(ours) == 2 * len(set(pages.values())) == (2 if together else 2 * len(AGENTS))
         for name, page in pages.items():
             with urllib.request.urlopen(page.replace("/metrics", "/readyz"), timeout=10) as answer:
                 told = json.loads(answer.read())
-            assert (told["agent"], told["generation"]) == (name, 1)
+            agents = told["agents"] if together else [told]
+            assert [one["generation"] for one in agents if one["agent"] == name] == [1]
+            assert len(agents) == (len(AGENTS) if together else 1)
             assert ours[told["pid"]].ppid() == told["supervisor"]
             assert ours[told["supervisor"]].ppid() == first.pid
 
@@ -178,6 +183,7 @@ def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_th
             first.send_signal(signal.SIGTERM)
         first.wait(SECONDS)
     assert first.returncode == 0
+    assert not [one for one in ours.values() if one.is_running()]
     FolderLock(tmp_path / ".kinstream" / "logs").release()
 
 
@@ -225,14 +231,15 @@ def test_the_page_of_another_agent_or_process_is_not_believed(tmp_path: Path) ->
             (["ok"], False),
         ):
             page = Page(answer)
-            assert _is_ready(Process("metrics", popen, tmp_path / "log", page.port)) is believed
+            process = Process("metrics", popen, tmp_path / "log", page.port, agents=frozenset({"metrics"}))
+            assert ready_agents(process) == (process.agents if believed else frozenset())
             page.close()
     finally:
         popen.communicate()
 
 
 def test_ports_are_held_from_before_the_start_until_the_end(tmp_path: Path, stranger: Page) -> None:
-    found = Settings.model_validate({"builders": {"b": {"kind": "one-pass"}}})
+    found = Settings.model_validate({"builders": {"b": {"kind": "one-pass"}}, "worker": {"together": False}})
     system = LocalSystem(found, [], {}, tmp_path)
     system.reserve()
     ports = [page.getsockname()[1] for page in system._sockets.values()]

@@ -26,12 +26,18 @@ _MANIFEST = re.compile(r"(\d{20})\.manifest\.json")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A role of the system: `kinstream worker ROLE [NAME]`, reading the topic `reads`, as so many workers."""
+    """A role of the system: `kinstream worker ROLE [NAME]`, reading the topic `reads`, as so many workers.
+
+    Parameters
+    ----------
+    together : its workers run all other agents, too.
+    """
 
     role: str
     name: str | None
     reads: str
     workers: int = 2
+    together: bool = False
 
     @property
     def application(self) -> str:
@@ -39,7 +45,8 @@ class Agent:
 
     @property
     def command(self) -> list[str]:
-        return ["worker", self.role, *([self.name] if self.name else []), "--create"]
+        which = ["all"] if self.together else [self.role, *([self.name] if self.name else [])]
+        return ["worker", *which, "--create"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -85,6 +85,8 @@ AGENTS = (
     Agent("learner", "copml", "constraints"),
     Agent("metrics", None, "outcomes"),
 )
+#: Runs all of them; the last of the chain moves only after the others.
+ALL = Agent("metrics", None, "outcomes", together=True)
 SENT = f"{FAIL}agent.after-send-before-ack=kill@12"
 FLUSHED = f"{FAIL}agent.after-flush-before-manifest=kill@2"
 MANIFEST = f"{FAIL}checkpoint.before-manifest=kill@3"
@@ -113,21 +115,53 @@ def _seed() -> int:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> None:
+    _crash(own_kafka, tmp_path, AGENTS, rows=60_500, constraints=60_000, kills=20, slow_seconds=300.0)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_many_crashes_of_all_agents_in_one_process_change_nothing(
+    own_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    """Two such processes share the partitions; the undisturbed run has a process for each agent."""
+    _crash(own_kafka, tmp_path, (ALL,), rows=20_500, constraints=20_000, kills=8, slow_seconds=100.0)
+
+
+def _crash(
+    own_kafka: KafkaBroker,
+    tmp_path: Path,
+    agents: Sequence[Agent],
+    *,
+    rows: int,
+    constraints: int,
+    kills: int,
+    slow_seconds: float,
+) -> None:
     seed = _seed()
     print(f"KINSTREAM_SEED={seed}")
-    rows = make(60_500, seed)
+    made = make(rows, seed)
     acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in ACTS.items()}
-    plan = Plan(acts, 2, PRODUCED, slow_seconds=300.0, fast_seconds=12.0, frozen_seconds=SESSION_SECONDS + 3)
+    if ALL in agents:
+        acts[ALL.application] = [acts[name][0] for name in ACTS] + [FREEZE]
+    plan = Plan(
+        acts,
+        2,
+        PRODUCED,
+        slow_seconds=slow_seconds,
+        fast_seconds=12.0,
+        frozen_seconds=SESSION_SECONDS + 3,
+    )
     began = time.monotonic()
-    files = [Load(some.space, some.save(tmp_path), len(some)) for some in rows]
-    wanted = Wanted({some.space: (some.vectors, some.labels.tolist()) for some in rows}, BUILDERS, LEARNERS)
+    files = [Load(some.space, some.save(tmp_path), len(some)) for some in made]
+    wanted = Wanted({some.space: (some.vectors, some.labels.tolist()) for some in made}, BUILDERS, LEARNERS)
     with running(System(tmp_path / "rough", own_kafka.bootstrap, "crash", PARTITIONS, SETTINGS)) as rough:
         rough.run("topics", "create")
-        storm = Storm(rough, AGENTS, files, seed)
+        storm = Storm(rough, agents, files, seed)
         storm.run(plan)
         _told("the storm is over", began)
         _settle(rough)
-        pages = pages_of(rough, storm.workers[AGENTS[-1]], len(LEARNERS) * len(storm.loads))
+        pages = pages_of(rough, storm.workers[agents[-1]], len(LEARNERS) * len(storm.loads))
         rough.end()
         _told("all is applied, and all have ended", began)
         found = check_run(own_kafka.bootstrap, "crash", wanted)
@@ -135,10 +169,10 @@ def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> 
         for learner in LEARNERS:
             check_models(models, learner, _saved(rough, f"learner-{learner}", rough.topic("constraints")))
         _told(f"checked: {found.numbers} constraints, written again: {found.again}", began)
-        assert min(found.numbers.values()) >= 60_000
+        assert min(found.numbers.values()) >= constraints
         assert all(sums["utilised"] > 0 < sums["mistakes"] for sums in found.totals.values()), found.totals
         at_work = [kill for kill in rough.kills if kill.at_work]
-        assert len(at_work) >= 20, f"only {len(at_work)} kills hit a system at work"
+        assert len(at_work) >= kills, f"only {len(at_work)} kills hit a system at work"
         assert shown(pages) == found.totals
         assert not (faults := rough.faults()), "\n".join(faults)
         _compare_with_calm(own_kafka, tmp_path / "calm", rough, wanted, found)

@@ -326,8 +326,8 @@ _WORKERS = Row(
             "flat, or growing with the spaces up to worker.max_resident_bytes for each partition.",
             "it grows without end: lower worker.max_resident_bytes, and report it.",
             Query(
-                'sum by (agent, instance) (process_resident_memory_bytes{job=~"$job"}'
-                f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                f"sum by (agent, instance) (kinstream_worker_restarts_total{{{_AGENT}}} ^ 0"
+                ' * on (job, instance) group_left () process_resident_memory_bytes{job=~"$job"})',
                 "{{agent}} · {{instance}}",
             ),
             unit="bytes",
@@ -337,8 +337,8 @@ _WORKERS = Row(
             "below the CPU limit of the worker.",
             "at that limit the worker is throttled: raise it, or add workers.",
             Query(
-                'sum by (agent, instance) (rate(process_cpu_seconds_total{job=~"$job"}[5m])'
-                f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                f"sum by (agent, instance) (kinstream_worker_restarts_total{{{_AGENT}}} ^ 0"
+                ' * on (job, instance) group_left () rate(process_cpu_seconds_total{job=~"$job"}[5m]))',
                 "{{agent}} · {{instance}}",
             ),
             unit="short",
@@ -359,8 +359,9 @@ _WORKERS = Row(
             (
                 Column(
                     "workers",
-                    'count by (agent, kinstream, python, numpy, numba, cpu) (kinstream_build_info{job=~"$job"}'
-                    f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                    "count by (agent, kinstream, python, numpy, numba, cpu)"
+                    f" (kinstream_worker_restarts_total{{{_AGENT}}} ^ 0 * on (job, instance)"
+                    ' group_left (kinstream, python, numpy, numba, cpu) kinstream_build_info{job=~"$job"})',
                     "short",
                 ),
             ),

@@ -114,7 +114,34 @@ class Health:
     def _answer(self, checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
         results = [check.run() for check in checks]
         ok = all(result["ok"] for result in results)
-        return ok, {"status": "ok" if ok else "failing", **self._about, "checks": results}
+        return ok, {"status": _status(ok), **self._about, "checks": results}
+
+
+class SharedHealth(Health):
+    """The liveness and the readiness of a process with several agents: it is well if each of them is.
+
+    Parameters
+    ----------
+    agents : the health of each.
+    """
+
+    def __init__(self, agents: Iterable[Health], about: Mapping[str, str | int | None]) -> None:
+        super().__init__(about=about)
+        self._agents = tuple(agents)
+
+    def live(self) -> tuple[bool, dict[str, Any]]:
+        return self._all([agent.live() for agent in self._agents])
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        return self._all([agent.ready() for agent in self._agents])
+
+    def _all(self, answers: list[tuple[bool, dict[str, Any]]]) -> tuple[bool, dict[str, Any]]:
+        ok = all(well for well, _ in answers)
+        return ok, {"status": _status(ok), **self._about, "agents": [body for _, body in answers]}
+
+
+def _status(ok: bool) -> str:
+    return "ok" if ok else "failing"
 
 
 def worker_health(

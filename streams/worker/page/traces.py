@@ -11,10 +11,10 @@ from kinstream.streams.traces.exporter import Exporter
 
 
 class TraceCollector(Collector):
-    """How many spans an exporter has sent, and how many it has dropped."""
+    """How many spans the exporters of a process have sent, and how many they have dropped."""
 
-    def __init__(self, exporter: Exporter) -> None:
-        self._exporter = exporter
+    def __init__(self, *exporters: Exporter) -> None:
+        self._exporters = exporters
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -23,10 +23,10 @@ class TraceCollector(Collector):
         yield CounterMetricFamily(
             "kinstream_trace_spans_exported",
             "Spans of traces that the collector has accepted.",
-            value=self._exporter.exported,
+            value=sum(one.exported for one in self._exporters),
         )
         yield CounterMetricFamily(
             "kinstream_trace_spans_dropped",
             "Spans of traces that were dropped: the queue was full, or the collector did not accept them.",
-            value=self._exporter.dropped,
+            value=sum(one.dropped for one in self._exporters),
         )

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from kinstream.streams.agents.partition import PartitionRunner
@@ -18,7 +18,7 @@ from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
 from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
-from kinstream.streams.worker.page.server import Check, HttpServer, worker_health
+from kinstream.streams.worker.page.server import Check, HttpServer, SharedHealth, worker_health
 from kinstream.streams.worker.page.traces import TraceCollector
 
 #: Rates for the retention headroom are measured over this time, by samples this far apart. The log's start moves by
@@ -177,10 +177,16 @@ class Headroom:
 
 
 class WorkerView:
-    """Keeps the gauges of a worker up to date and serves them. `refresh` runs on the event loop."""
+    """Keeps the gauges of a worker up to date. `refresh` runs on the event loop.
 
-    def __init__(self, worker: ShownWorker, listener: socket.socket | None = None) -> None:
+    Parameters
+    ----------
+    forget : called when what the page shows has changed hands.
+    """
+
+    def __init__(self, worker: ShownWorker, forget: Callable[[], None]) -> None:
         self._worker = worker
+        self._forget = forget
         settings = worker.settings
         age_limit = settings.checkpoints.interval_seconds * 6 + 30
         self.gauges = WorkerGauges(
@@ -189,7 +195,7 @@ class WorkerView:
             checkpoint_age_limit_seconds=age_limit,
         )
         self._headroom: dict[PartitionName, Headroom] = {}
-        health = worker_health(
+        self.health = worker_health(
             loop_age=lambda: time.monotonic() - worker.loop_seen_at(),
             assigned=lambda: worker.assigned,
             restored=lambda: worker.assigned and worker.rebalancing_since() is None,
@@ -210,20 +216,9 @@ class WorkerView:
             about={
                 "agent": worker.spec.application,
                 "generation": worker.generation_number,
-                "pid": os.getpid(),
-                "supervisor": supervisor(),
+                **_process(),
             },
         )
-        collector = WorkerCollector(self.gauges, build=versions())
-        of_traces = () if worker.traces is None else (TraceCollector(worker.traces),)
-        self._server = HttpServer(
-            health,
-            registry(collector, *of_traces, *worker.spec.collectors),
-            host=settings.worker.http_host,
-            port=settings.worker.http_port,
-            listener=listener,
-        )
-        self.url = self._server.url
 
     def _oldest(self, owned: Mapping[PartitionName, ShownPartition]) -> float:
         now = time.monotonic()
@@ -241,7 +236,7 @@ class WorkerView:
         self.gauges.revoke(*place)
         self._headroom.pop(place, None)
         # Another worker shows it from now on.
-        self._server.metrics.forget()
+        self._forget()
 
     def refresh(self) -> None:
         """Bring every owned partition up to date."""
@@ -285,8 +280,47 @@ class WorkerView:
                 g.checkpoint_bytes = runner.checkpoint_bytes
             g.take(dict(machine.counts), dict(machine.dead))
 
+
+class WorkerPage:
+    """The page of a process: of its worker, or of all its workers.
+
+    Parameters
+    ----------
+    listener : a socket that is already bound to the address of the settings.
+    """
+
+    def __init__(
+        self, workers: Sequence[ShownWorker], settings: Settings, listener: socket.socket | None
+    ) -> None:
+        self.views = [WorkerView(worker, self._forget) for worker in workers]
+        health = (
+            self.views[0].health
+            if len(workers) == 1
+            else SharedHealth([view.health for view in self.views], _process())
+        )
+        exporters = [worker.traces for worker in workers if worker.traces is not None]
+        self._server = HttpServer(
+            health,
+            registry(
+                WorkerCollector(*(view.gauges for view in self.views), build=versions()),
+                *([TraceCollector(*exporters)] if exporters else []),
+                *(collector for worker in workers for collector in worker.spec.collectors),
+            ),
+            host=settings.worker.http_host,
+            port=settings.worker.http_port,
+            listener=listener,
+        )
+        self.url = self._server.url
+
+    def _forget(self) -> None:
+        self._server.metrics.forget()
+
     def close(self) -> None:
         self._server.close()
+
+
+def _process() -> dict[str, int | None]:
+    return {"pid": os.getpid(), "supervisor": supervisor()}
 
 
 def _age(at: float | None) -> float | None:
