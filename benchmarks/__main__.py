@@ -19,6 +19,7 @@ from benchmarks import (
     closure_hubs,
     drain,
     evaluation,
+    idle,
     kernels,
     latency,
     learners,
@@ -65,6 +66,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "recovery": recovery.run,
     "start": start.run,
     "memory": memory.run,
+    "idle": idle.run,
 }
 
 
