@@ -125,7 +125,7 @@ def test_many_crashes_of_all_agents_in_one_process_change_nothing(
     own_kafka: KafkaBroker, tmp_path: Path
 ) -> None:
     """Two such processes share the partitions; the undisturbed run has a process for each agent."""
-    _crash(own_kafka, tmp_path, (ALL,), rows=20_500, constraints=20_000, kills=8, slow_seconds=100.0)
+    _crash(own_kafka, tmp_path, (ALL,), rows=20_500, constraints=20_000, kills=8, slow_seconds=600.0)
 
 
 def _crash(
