@@ -30,6 +30,7 @@ url = "{{checkpoints}}"
 interval_seconds = 0.25
 
 [worker]
+together = false
 shutdown_seconds = 6.0
 
 [builders.clicks]
