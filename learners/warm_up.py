@@ -9,7 +9,16 @@ import numpy as np
 from kinstream.learners.base.events import compile_events
 from kinstream.learners.registry import create, has
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.values import Kind
+from kinstream.streams.records.held_out import ShownLists
+from kinstream.streams.records.scores import Scores
+from kinstream.streams.records.values import (
+    DEFAULT_MODALITY,
+    LIST_RULE,
+    ConstraintBlock,
+    Kind,
+    Table,
+    Vectors,
+)
 
 _D = 4
 _NEVER = 10**9
@@ -83,5 +92,35 @@ def _run(kind: str, arguments: dict[str, Any]) -> None:
         learner.learn_pairs(x, y, signs)
     if Kind.TRIPLET in learner.accepts:
         learner.learn_triplets(x, y, z)
+    if getattr(learner, "whole_lists", False):
+        learner.learn(_lists(x[:4]))
     # The weights in an outcome of a learner of several modalities.
     _ = getattr(learner, "weights", None)
+
+
+def _lists(vectors: Vectors) -> ConstraintBlock:
+    """Two lists of a query and three items, with a score."""
+    rows, numbers = np.array([[0, 1, 2], [0, 1, 3]] * 2, np.int32), np.array([1, 1, 2, 2], np.int32)
+    lists = ShownLists(
+        query=np.zeros(2, np.int32),
+        starts=np.array([0, 3, 6], np.int32),
+        item=np.array([1, 2, 3] * 2, np.int32),
+        clicked=np.array([True, False, False] * 2),
+        actor=np.arange(1, 3, dtype=np.uint64),
+        exponent=0.5,
+        scores=Scores.of({"text": [1.0, 2.0, 3.0] * 2}),
+    )
+    return ConstraintBlock(
+        "",
+        Kind.TRIPLET,
+        (Table(DEFAULT_MODALITY, vectors),),
+        rows,
+        np.zeros(len(rows), np.int8),
+        (LIST_RULE,),
+        np.zeros(len(rows), np.uint8),
+        np.zeros(len(rows), np.bool_),
+        np.ones(len(rows), np.float32),
+        0,
+        events=numbers,
+        lists=lists,
+    )
