@@ -19,6 +19,8 @@ FOLDER: Final = Path(".kinstream/demo-memory")
 #: Rounds of the agent, and citations that a click on the page stands for: one would change too little to see.
 ROUNDS: Final = 8
 TIMES: Final = 16
+#: Between two questions, so that a round takes as long as the window of a list.
+PAUSE_SECONDS: Final = 0.03
 #: After which a citation has been learned: the window of its list, the builder, the learner.
 AFTER_SECONDS: Final = 12.0
 _SETTINGS: Final = """\
@@ -43,10 +45,10 @@ topic = "kinstream.feedback"
 preset = "feedback"
 window_minutes = 0.1
 
+# Half and half with BM25, as the service does it by itself; `ranking` would also learn the shares, and begins later.
 [learners.search]
-kind = "ranking"
+kind = "adapter"
 from = ["clicks"]
-start = {{{{ similarity = 0.5, text = 0.5 }}}}
 """
 #: The service runs in this process, since its store is this process's memory. Yours is `kinstream serve`.
 _SERVICE: Final = {
@@ -104,7 +106,7 @@ class MemoryDemonstration(Demonstration):
     """From embedding to the last round of the agent."""
 
     folder = FOLDER
-    compiled = ("ranking", "clicks")
+    compiled = ("adapter", "clicks")
 
     def show(self, settings: Settings) -> int:
         material = self.prepare(settings)
@@ -127,7 +129,7 @@ class MemoryDemonstration(Demonstration):
         shares = []
         while agent.rounds < ROUNDS:
             before = agent.rounds
-            if not self._turn(agent):
+            if not self._turn(agent, PAUSE_SECONDS):
                 return self.status
             if agent.rounds > before:
                 self.allow(DEADLINE_SECONDS)
@@ -149,14 +151,14 @@ class MemoryDemonstration(Demonstration):
         """The agent goes on, so that the log does: a list is learned when the log is later by its window."""
         agent = self.shown.agent if isinstance(self.shown, MemoryState) else None
         self.allow(float("inf"))
-        while agent is not None and self._turn(agent, wait=0.2):
+        while agent is not None and self._turn(agent, 0.2):
             pass
         return 0 if self.stopping.is_set() else self.status
 
     def measure(self) -> None:
         """The figure is the agent's, by rounds."""
 
-    def _turn(self, agent: Agent, wait: float = 0.0) -> bool:
+    def _turn(self, agent: Agent, wait: float) -> bool:
         """One question, if nothing has ended the demonstration."""
         if not self.goes_on() or self.stopping.wait(wait):
             return self.goes_on()
