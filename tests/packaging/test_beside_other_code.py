@@ -200,6 +200,7 @@ def test_the_public_names_are_all_learners_and_what_services_use() -> None:
         "ModelFollower",
         "QueryAdapter",
         "QueryModel",
+        "SearchClient",
         "TripletRule",
         "open_source",
         "__version__",
