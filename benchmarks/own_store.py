@@ -329,12 +329,12 @@ def measure_ranked(d: int, number: int) -> dict[str, Spent]:
                 client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 many = WARM_UP + number
                 both = zip(vectors(many, d, 2), texts(many, 4, 2), strict=True)
-                for number, (query, text) in enumerate(both):
+                for nth, (query, text) in enumerate(both):
                     body = json.dumps({"vectors": query.tolist(), "texts": text, "k": NEIGHBOURS})
                     mapped = adapter.map(query)
                     # Who asks for a query first finds the caches cold.
                     for turn in range(4):
-                        way = ("service", "by hand", "space", "ids")[(turn + number) % 4]
+                        way = ("service", "by hand", "space", "ids")[(turn + nth) % 4]
                         with spent[way].timed(*([process.pid] if way == "service" else [])):
                             if way == "service":
                                 client.request("POST", "/search", body, {"Content-Type": "application/json"})

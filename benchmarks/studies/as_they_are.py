@@ -199,8 +199,8 @@ class Gap:
 
     @property
     def beyond(self) -> bool:
-        # Of one split there is no error.
-        return self.mean > max(ALLOWED, self.error)
+        # Of one split there is no error, and the number is nan.
+        return self.mean > float(np.fmax(self.error, ALLOWED))
 
     def __str__(self) -> str:
         return f"{self.where} ({self.mean:+.4f} ± {self.error:.4f}, p {self.p:.2g})"

@@ -12,6 +12,7 @@ import pytest
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import Place
 from tests.docs.pages import ROOT, blocks
+from tests.support.embeddings import of_langchain, of_llama_index
 
 PAGE = ROOT / "docs" / "serving.md"
 X = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
@@ -57,20 +58,13 @@ def best(swapped: bool) -> str:
 
 @pytest.mark.long
 def test_the_recipe_for_langchain(adapter: QueryModel) -> None:
-    from langchain_core.embeddings import Embeddings
     from langchain_core.vectorstores import InMemoryVectorStore
 
     scope: dict[str, Any] = {}
     exec(python("recipe: langchain"), scope)
 
-    class Own(Embeddings):  # type: ignore[misc, unused-ignore]
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            return [vector(text) for text in texts]
-
-        def embed_query(self, text: str) -> list[float]:
-            return vector(text)
-
-    for made, swapped in ((Own(), False), (scope["AdaptedEmbeddings"](Own(), adapter), True)):
+    own = of_langchain(vector)
+    for made, swapped in ((own, False), (scope["AdaptedEmbeddings"](own, adapter), True)):
         store = InMemoryVectorStore.from_texts([str(n) for n in range(20)], made)
         (found,) = store.as_retriever(search_kwargs={"k": 1}).invoke("5")
         assert found.page_content == best(swapped)
@@ -80,7 +74,6 @@ def test_the_recipe_for_langchain(adapter: QueryModel) -> None:
 @pytest.mark.long
 def test_the_recipe_for_llamaindex(adapter: QueryModel) -> None:
     from llama_index.core import VectorStoreIndex
-    from llama_index.core.embeddings import BaseEmbedding
     from llama_index.core.schema import TextNode
 
     # Its classes resolve their types in the module that defines them.
@@ -91,19 +84,10 @@ def test_the_recipe_for_llamaindex(adapter: QueryModel) -> None:
     finally:
         del sys.modules["recipe"]
 
-    class Own(BaseEmbedding):  # type: ignore[misc, unused-ignore]
-        def _get_text_embedding(self, text: str) -> list[float]:
-            return vector(text)
-
-        def _get_query_embedding(self, query: str) -> list[float]:
-            return vector(query)
-
-        async def _aget_query_embedding(self, query: str) -> list[float]:
-            return vector(query)
-
+    own = of_llama_index(vector)
     nodes = [TextNode(id_=str(n), text=str(n)) for n in range(20)]
-    index = VectorStoreIndex(nodes, embed_model=Own())
-    adapted = module.__dict__["AdaptedEmbedding"](embedding=Own(), adapter=adapter)
-    for made, swapped in ((Own(), False), (adapted, True)):
+    index = VectorStoreIndex(nodes, embed_model=own)
+    adapted = module.__dict__["AdaptedEmbedding"](embedding=own, adapter=adapter)
+    for made, swapped in ((own, False), (adapted, True)):
         (found,) = index.as_retriever(embed_model=made, similarity_top_k=1).retrieve("5")
         assert found.node.get_content() == best(swapped)

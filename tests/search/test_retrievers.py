@@ -12,6 +12,7 @@ import pytest
 from kinstream import SearchClient
 from kinstream.search.client.client import FeedbackRefused
 from tests.search.test_feedback_service import NAMES, Q, Recording, items_of, recording
+from tests.support.embeddings import of_langchain, of_llama_index
 
 pytestmark = pytest.mark.long
 #: Queries are the numbers of rows.
@@ -34,36 +35,17 @@ def vector(text: str) -> list[float]:
 
 
 def langchain(service: Recording, **more: Any) -> Any:
-    from langchain_core.embeddings import Embeddings
-
     from kinstream.search.client.langchain import LangChainRetriever
 
-    class Own(Embeddings):  # type: ignore[misc, unused-ignore]
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            return [vector(text) for text in texts]
-
-        def embed_query(self, text: str) -> list[float]:
-            return vector(text)
-
-    return LangChainRetriever(client=client_of(service), embeddings=Own(), content=TEXTS, k=4, **more)
+    return LangChainRetriever(
+        client=client_of(service), embeddings=of_langchain(vector), content=TEXTS, k=4, **more
+    )
 
 
 def llama_index(service: Recording, **more: Any) -> Any:
-    from llama_index.core.embeddings import BaseEmbedding
-
     from kinstream.search.client.llama_index import LlamaIndexRetriever
 
-    class Own(BaseEmbedding):  # type: ignore[misc, unused-ignore]
-        def _get_text_embedding(self, text: str) -> list[float]:
-            return vector(text)
-
-        def _get_query_embedding(self, query: str) -> list[float]:
-            return vector(query)
-
-        async def _aget_query_embedding(self, query: str) -> list[float]:
-            return vector(query)
-
-    return LlamaIndexRetriever(client_of(service), Own(), content=TEXTS, k=4, **more)
+    return LlamaIndexRetriever(client_of(service), of_llama_index(vector), content=TEXTS, k=4, **more)
 
 
 def test_langchain_retrieves_and_says_what_was_useful(service: Recording) -> None:

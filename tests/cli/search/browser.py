@@ -136,6 +136,17 @@ def press(driver: Any, name: str) -> None:
     driver.execute_script(script, name)
 
 
+def teach(driver: Any, name: str) -> None:
+    """Click the learned item of that name, and wait for the note that a model has learned it."""
+    before = text(driver, "note")
+    press(driver, name)
+    wait(
+        lambda: text(driver, "note") != before and "has learned your click" in text(driver, "note"),
+        120.0,
+        lambda: text(driver, "note"),
+    )
+
+
 def text(driver: Any, name: str) -> str:
     """The text of an element by its id."""
     return str(driver.find_element("id", name).text)

@@ -18,7 +18,7 @@ from kinstream.search.client.client import FoundList
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import Asked
 from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
-from tests.cli.search.browser import ask, browser, demonstration, names, press, text, wait
+from tests.cli.search.browser import ask, browser, demonstration, names, teach, text, wait
 from tests.cli.search.material import FUNCTIONS, material
 from tests.cli.test_demo import of_folder
 
@@ -109,16 +109,7 @@ def test_a_person_sees_what_was_cited_move_up(tmp_path: Path) -> None:
         ask(driver, "smallest eigenvalues of a sparse matrix")
         chosen = names(driver, "learned")[-1]
         for _ in range(6):
-            before = text(driver, "note")
-            press(driver, chosen)
-            wait(
-                lambda before=before: (
-                    text(driver, "note") != before  # type: ignore[misc]
-                    and "has learned your click" in text(driver, "note")
-                ),
-                120.0,
-                lambda: text(driver, "note"),
-            )
+            teach(driver, chosen)
             if names(driver, "learned").index(chosen) < 9:
                 break
         assert names(driver, "learned").index(chosen) < 9

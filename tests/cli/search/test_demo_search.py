@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.search.browser import ask, browser, demonstration, names, press, text, wait
+from tests.cli.search.browser import ask, browser, demonstration, names, teach, text, wait
 from tests.cli.test_demo import of_folder
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -47,16 +47,7 @@ def test_a_person_searches_clicks_and_sees_what_was_learned(tmp_path: Path) -> N
         # The last of the list goes up once it was clicked, and clicked again.
         chosen = names(driver, "learned")[-1]
         for _ in range(6):
-            before = text(driver, "note")
-            press(driver, chosen)
-            wait(
-                lambda before=before: (
-                    text(driver, "note") != before  # type: ignore[misc]
-                    and "has learned your click" in text(driver, "note")
-                ),
-                120.0,
-                lambda: text(driver, "note"),
-            )
+            teach(driver, chosen)
             assert chosen in text(driver, "note") and "Its score went from" in text(driver, "note")
             if names(driver, "learned").index(chosen) < 9:
                 break
