@@ -58,7 +58,8 @@ def test_from_pip_install_to_a_ranking_that_has_learned(tmp_path: Path) -> None:
     print(
         f"{installed:.0f} s to install, {learned / 60:.1f} minutes to a ranking that has learned; lines {lines}"
     )
-    print(f"answers that come first: {', '.join(str(first) for first, *_ in rounds)} of {rounds[0][1]}")
+    rows = ", ".join(f"{first} ({among})" for first, _, among in rounds)
+    print(f"answers that come first, and among ten, of {rounds[0][1]}: {rows}")
     assert lines["agent.py"] <= LINES
     shown = figures("".join(block.text for block in blocks(PAGE, "text")))
     assert len(shown) == 2
