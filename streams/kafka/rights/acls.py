@@ -111,7 +111,7 @@ class Role:
         ]
         if self.foreign == "DESCRIBE":
             return (*found, *self.make(prefix, agent))
-        why = "its retention, for kinstream_retention_headroom_seconds"
+        why = "its retention"
         if self.foreign == "WRITE":
             why = "whether it is compacted"
         found += [Grant("topic", name, ("DESCRIBE_CONFIGS",), why, optional=True) for name in sources]
@@ -145,7 +145,7 @@ def _seen(prefix: str, applications: str, why: str) -> Grant:
 
 
 def _retention(topic: Topic, prefix: str) -> Grant:
-    why = "its retention, for kinstream_retention_headroom_seconds"
+    why = "its retention"
     return Grant("topic", topic.name(prefix), ("DESCRIBE_CONFIGS",), why, optional=True)
 
 
