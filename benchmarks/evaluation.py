@@ -86,7 +86,4 @@ def _bare(kind: str, plan: Plan, data: LabelledRows) -> None:
             samples = SampleBlock(SPACE, (Table("x", X[part]),), y[part], time_ms=0)
             for block in builder.process(samples, Origin(offset=number)).blocks:
                 learner.learn(block)
-        if hasattr(learner, "classify"):
-            learner.classify(X, y, U, K)
-        else:
-            knn(learner.transform(X), y, learner.transform(U), data.labels[split.test], K)
+        knn(learner.transform(X), y, learner.transform(U), data.labels[split.test], K)

@@ -75,7 +75,7 @@ def _plan(rows: Sequence[LabelledRows], quick: bool) -> Plan:
         splitter=RandomHalves(most_train=train, most_test=test),
         scaling=Scaling("one-scale", "train"),
         choice=GridChoice("error"),
-        measuring=Measuring(("classification",)),
+        measuring=Measuring(("classification",), own_vote=True),
     )
 
 

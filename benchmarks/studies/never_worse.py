@@ -24,7 +24,8 @@ from scipy.stats import t as student
 
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
 from kinstream.evaluation.runner.statistics import holm
-from kinstream.learners.oahu.learner import OAHU, VARIANTS
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.learners.oahu.variants import VARIANTS
 from kinstream.learners.oahu.votes import classify
 from kinstream.streams.compute.blas_threads import one_blas_thread
 

@@ -5,7 +5,10 @@ its functions are never asked; up to 50 of the others are its own pairs of a doc
 The prior is the mean of the maps that `adapter` by default learned of each other package, from all of its functions
 `--passes` times. Embeddings are those of all-MiniLM-L6-v2: of `minilm_docs` in `KINSTREAM_DATA`, and of at most 800
 functions of other packages. Figures are changes of NDCG@10 against no adaptation, in percent, over tenants and seeds.
-Results: `benchmarks/studies/tenants.md`.
+
+The row "prior, gated" has what serves once the gate has judged each of these models: its defaults but for
+`min_learned`, since it sees a model that learns no more, and at most 6,000 drafted lists of queries that were never
+learned, by the users of `benchmarks.studies.gate`. Results: `benchmarks/studies/tenants.md`.
 
 Example: python -m benchmarks.studies.tenants --seeds 1 2 3
 """
@@ -25,6 +28,10 @@ from numpy.typing import NDArray
 from benchmarks.data import arrays
 from benchmarks.real_embeddings.corpora import ITEM_TOKENS, QUERY_TOKENS, functions_in
 from benchmarks.real_embeddings.trial import ndcg
+from benchmarks.studies.gate.comparison import STEP_MS, Answer, Series
+from benchmarks.studies.gate.corpora import DEPTH, Ranking, ranked
+from benchmarks.studies.gate.people import Flags, Users
+from kinstream.gate.values import Options
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.models.query_map import query_map
 from kinstream.producers.simulated.minilm import Encoder
@@ -38,6 +45,9 @@ MOST: Final = 800
 #: Functions of a tenant at least, its own pairs, and of them those that begin.
 LEAST: Final = 120
 PAIRS: Final = (0, 25, 50)
+#: Drafted lists until a model counts as not promoted, those of pauses included.
+DRAFTED: Final = 6_000
+CONTENDERS: Final = ("alone", "prior", "prior, gated")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +102,18 @@ def learned(package: Package, rows: Numbers, **settings: Any) -> Adapter:
     return model
 
 
+def promoted(serving: Ranking, candidate: Ranking, right: Numbers, seed: int) -> bool:
+    """Whether the gate lets a candidate serve, of rankings (q, `DEPTH`) of queries that `right` (q,) answers."""
+    users = Users()
+
+    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
+        user, taken = users.clicks(items == right[q], only, draw, number)
+        return Answer(taken, user, user)
+
+    series = Series(serving, candidate, answer, seed, Options(min_learned=0), STEP_MS)
+    return series.played(DRAFTED)[0] is not None
+
+
 def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) -> dict[str, list[list[float]]]:
     """By contender, for each tenant its changes in percent after `PAIRS` own pairs."""
     draw = np.random.default_rng(seed)
@@ -99,7 +121,7 @@ def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) ->
         rows = np.concatenate([draw.permutation(len(package.parts)) for _ in range(passes)])
         sister = learned(package, rows, seed=seed)
         np.savez(folder / f"{name}.npz", W=query_map(sister).arrays["W"])
-    found: dict[str, list[list[float]]] = {"alone": [], "prior": []}
+    found: dict[str, list[list[float]]] = {contender: [] for contender in CONTENDERS}
     for name, package in packages.items():
         others = folder / f"without-{name}"
         others.mkdir()
@@ -108,17 +130,17 @@ def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) ->
         for tenant in package.tenants():
             rows = draw.permutation(np.flatnonzero(package.parts == tenant))
             own, never = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-            relevant = np.searchsorted(np.sort(rows), never)
-
-            def quality(model: Adapter | None, rows: Numbers = rows, never: Numbers = never) -> float:
-                queries = package.queries[never]  # noqa: B023
-                asked = queries if model is None else query_map(model)(queries)
-                return ndcg(asked, package.items[np.sort(rows)], relevant)  # noqa: B023
-
-            before = quality(None)
+            items, queries = package.items[np.sort(rows)], package.queries[never]
+            right = np.searchsorted(np.sort(rows), never)
+            before, first = ndcg(queries, items, right), ranked(queries, items, DEPTH)
             for contender, prior in (("alone", None), ("prior", str(others / "*.npz"))):
                 models = [learned(package, own[:pairs], seed=seed, prior=prior) for pairs in PAIRS]
-                found[contender].append([100.0 * (quality(model) / before - 1.0) for model in models])
+                mapped = [query_map(model)(queries) for model in models]
+                found[contender].append([100.0 * (ndcg(one, items, right) / before - 1.0) for one in mapped])
+            serves = [promoted(first, ranked(one, items, DEPTH), right, seed) for one in mapped]
+            found["prior, gated"].append(
+                [change if new else 0.0 for new, change in zip(serves, found["prior"][-1], strict=True)]
+            )
     return found
 
 
@@ -134,7 +156,7 @@ def main() -> None:
     a = parser.parse_args()
     packages = {name: opened(name, a.kept) for name in a.packages}
     print(", ".join(tenant for package in packages.values() for tenant in package.tenants()))
-    total: dict[str, list[list[float]]] = {"alone": [], "prior": []}
+    total: dict[str, list[list[float]]] = {contender: [] for contender in CONTENDERS}
     for seed in a.seeds:
         with tempfile.TemporaryDirectory() as folder:
             for contender, rows in trial(packages, seed, a.passes, Path(folder)).items():

@@ -125,6 +125,8 @@ class Measuring:
     pairs : of test rows, for verification; half of them of one class.
     ranks : K of Recall@K and P@K.
     gallery : "train" (test rows are searched among the training rows) or "test" (each among the others).
+    own_vote : classify by the vote of a learner that has one, as the OAHU paper does, and not by `transform`, which is
+        what services use.
     """
 
     what: tuple[str, ...] = MEASURES
@@ -132,6 +134,7 @@ class Measuring:
     pairs: int = 10_000
     ranks: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
     gallery: str = "train"
+    own_vote: bool = False
 
     def __post_init__(self) -> None:
         if unknown := set(self.what) - set(MEASURES):

@@ -96,8 +96,7 @@ def grade(
 
     Plain Euclidean distance comes first, over all modalities side by side; where there are several, then each of
     them alone; then the same vectors after each scaler of a learner. A learner of several modalities measures with
-    all of them, one of one modality with the one that has as many features as it has learned from. A learner with a
-    vote of its own, such as OAHU, is measured by that.
+    all of them, one of one modality with the one that has as many features as it has learned from.
 
     Parameters
     ----------
@@ -136,11 +135,7 @@ def grade(
         after = _after_scaler(learner, which if len(x) > 1 else None)
         if after is not None and after not in scaled:
             scaled[after] = Row(after, error(model.scale(near), model.scale(asked)))
-        if hasattr(model, "classify"):
-            wrong = float(np.mean(model.classify(near, y, asked, NEIGHBOURS) != v))
-        else:
-            wrong = error(model.transform(near), model.transform(asked))
-        metrics.append(Row(name, wrong, *counted))
+        metrics.append(Row(name, error(model.transform(near), model.transform(asked)), *counted))
     return HeldOutErrors(len(y), len(v), (*plain, *scaled.values(), *metrics))
 
 

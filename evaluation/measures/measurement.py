@@ -85,10 +85,10 @@ def of_rows(
         found.shares = None if own is None else [round(float(share), 6) for share in own]
     near: Any = None
     asked: Any = None
-    if "retrieval" in wanted or ("classification" in wanted and not hasattr(model, "classify")):
+    if "retrieval" in wanted or "classification" in wanted:
         near, asked = model.transform(x), model.transform(u)
     if "classification" in wanted:
-        if hasattr(model, "classify"):
+        if measuring.own_vote and hasattr(model, "classify"):
             vote = graded(model.classify(x, y, u, min(measuring.neighbours, len(y))), v)
         else:
             vote = knn(near, y, asked, v, min(measuring.neighbours, len(y)))

@@ -37,7 +37,7 @@ PARTS: Final = "z = (x - shift) * factor; then all `parts` added up: docs/mixtur
 #: After it, of an export with fewer columns.
 KEPT: Final = "; then @ keep.T"
 
-RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
+RANKED: Final = "q @ similarity @ x, largest first"
 RANKED_UNIT: Final = "(q / |q|) @ similarity @ (x / |x|), largest first"
 
 NEAREST: Final = {
@@ -63,9 +63,10 @@ class Export:
     arrays : `map` (k, d) and `offset` (k,); the learned distance of two vectors is the Euclidean distance of their
         images `x @ map.T + offset`. If metadata has `scaler=unit`, x is first divided by its length. With several
         modalities, `map.NAME` and `offset.NAME` of each that measures; metadata states whether the images are
-        concatenated or added. A learner of a similarity also has `similarity` W (d, d), which need not be symmetric,
-        with `shift` and `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; its
-        order differs from that of the distance, which uses only the positive semi-definite part of W.
+        concatenated or added. A learner of a similarity that leaves features as they are, or divides them by their
+        length, also has `similarity` W (d, d), which need not be symmetric. Metadata gives the similarity of x to a
+        query q under `rank`; its order differs from that of the distance, which uses only the positive semi-definite
+        part of W. Behind other scalers inner products favour long vectors, and only the distance is exported.
         An adapter has none of these, but float32 `U` and `V` (d, r), or `W` (d, d) of rank 0. Metadata gives under
         `query_map` the image of a raw query q, and under `rank` the order of items x: a service computes the query map
         with numpy, and queries a store of unchanged items by the cosine or dot `product`. A ranking also has `weights`
@@ -234,13 +235,9 @@ def export(
         more |= blend.texts()
     if isinstance(learner, Adapter) and learner.prior_digest is not None:
         more["prior"] = learner.prior_digest
-    if isinstance(learner, Bilinear) and not isinstance(learner, Adapter):
-        W = learner.W
-        shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
-        arrays |= {"similarity": W, "shift": shift, "factor": factor}
-        more["rank"] = RANKED if scaler == "none" else RANKED_UNIT
-        if learner.scaler in SCALERS:
-            more["query_map"] = SIMILARITY
+    if isinstance(learner, Bilinear) and not isinstance(learner, Adapter) and learner.scaler in SCALERS:
+        arrays["similarity"] = learner.W
+        more |= {"rank": RANKED if scaler == "none" else RANKED_UNIT, "query_map": SIMILARITY}
     metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
     return Export(arrays, metadata)
 

@@ -143,7 +143,7 @@ def _fused(graph: Graph, learner: Fusion) -> Value:
 
 
 def _oahu(graph: Graph, learner: OAHU, z: Value) -> Value:
-    """All metrics that vote, each times the root of its weight."""
+    """All metrics that vote, each times its factor."""
     state = learner.state()
     mean, kappa = learner.mean_length, float(state["lift"])
     constant = float(np.sqrt(kappa * mean))
@@ -156,9 +156,11 @@ def _oahu(graph: Graph, learner: OAHU, z: Value) -> Value:
         wide = graph.cast(lifted if name == "lifted" else z, "float64")
         found.append(graph.cast(graph.over(wide, graph.length(wide), 0.0, 1.0), z.dtype))
     found += _embedded(graph, learner.network, lifted)
-    factors = np.sqrt(list(learner.weights.values()))
     return graph.beside(
-        [graph.with_constant("Mul", part, [[factor]]) for part, factor in zip(found, factors, strict=True)]
+        [
+            graph.with_constant("Mul", part, [[factor]])
+            for part, factor in zip(found, learner.factors, strict=True)
+        ]
     )
 
 

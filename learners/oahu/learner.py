@@ -20,35 +20,14 @@ from kinstream.learners.oahu.autograd import DEVICES
 from kinstream.learners.oahu.events import Look, measuring
 from kinstream.learners.oahu.mini_batches import Batches, Machine, NumpyMachine
 from kinstream.learners.oahu.network import OAHUNetwork
+from kinstream.learners.oahu.positives import Positives, spread
 from kinstream.learners.oahu.step_rule import HEDGES, Rule
+from kinstream.learners.oahu.variants import VARIANTS
 from kinstream.streams.compute.compilation import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import Kind
 
-#: Values that a variant sets for settings that are None.
-VARIANTS: Final[dict[str, dict[str, Any]]] = {
-    "anchored": {
-        "initial": "isometric",
-        "lift": 0.25,
-        "temperature": 0.1,
-        "gradient": "uniform",
-        "anchors": ("euclidean", "cosine", "lifted"),
-        "share": 0.3,
-        "layers": 2,
-        "pull": 1e-4,
-    },
-    "published": {
-        "initial": "uniform",
-        "lift": 0.0,
-        "temperature": float("inf"),
-        "gradient": "hedge",
-        "anchors": (),
-        "share": 1.0,
-        "layers": 5,
-        "pull": 0.0,
-    },
-}
 PATHS: Final = ("compiled", "torch")
 #: Triplets between two pulls towards the first weights. A pull costs about as much as a step.
 PULLED: Final = 256
@@ -111,8 +90,8 @@ class OAHU(SingleModal):
     O(S d + L S^2) time for a triplet, O(S d + L S^2) memory.
 
     `classify`, `verify` and `retrieve` are the applications of the paper. `transform` concatenates all metrics that
-    vote, each times the root of its weight: one vector index with the squared distance sum w_l D_l^2, which ranks much
-    like the vote.
+    vote, for one vector index with the squared distance sum w_l D_l^2 / s_l, where s_l is the root mean square of D_l
+    over the latest positive pairs: without it the metrics that tell least would decide (see `positives`).
 
     Triplets are learned in chunks of 32, counted from the first of a block, and the first layer's part of a chunk goes
     through matrix products. Nothing is approximated, but block boundaries affect the last digits.
@@ -140,7 +119,7 @@ class OAHU(SingleModal):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "oahu/1"
+    algorithm: ClassVar[str] = "oahu/11"
 
     def __init__(
         self,
@@ -222,6 +201,8 @@ class OAHU(SingleModal):
         #: The first weights, the target of the pull; empty without a pull.
         self._origin = self._zeros(0)
         self._bound, self._taken = -1.0, 0
+        self._positives = Positives(0, self.dtype)
+        self._factors: NDArray[np.float64] | None = None
 
     @property
     def alpha(self) -> NDArray[np.float64]:
@@ -233,6 +214,16 @@ class OAHU(SingleModal):
         """Weight of every metric in the vote: un-learned ones by name, the learned ones as E0 .. EL."""
         found = {name: (1.0 - self.share) / len(self.anchors) for name in self.anchors}
         return found | {f"E{k}": self.share * float(value) for k, value in enumerate(self._alpha)}
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """What `transform` multiplies each metric by: root of weight over spread, of weight alone before 64 pairs."""
+        if self._factors is None:
+            voices, pairs = np.asarray(self._voices), self._positives.pairs
+            with np.errstate(all="ignore"):
+                apart = 1.0 if pairs is None else spread(*(self._embedded(side) for side in pairs))
+            self._factors = np.sqrt(voices / apart)
+        return self._factors
 
     @property
     def map(self) -> Rows:
@@ -328,7 +319,7 @@ class OAHU(SingleModal):
         return found + self._network.embed(self._lift.apply(Z, mean))
 
     def _mapped(self, Z: Rows) -> Rows:
-        factors = np.sqrt(list(self.weights.values())).astype(Z.dtype)
+        factors = self.factors.astype(Z.dtype)
         return np.concatenate([f * e for f, e in zip(factors, self._embedded(Z), strict=True)], axis=1)
 
     def _zeros(self, d: int) -> OAHUNetwork:
@@ -347,12 +338,15 @@ class OAHU(SingleModal):
 
     def _rescale(self, ratio: NDArray[np.float64]) -> None:
         """The network stays."""
+        self._positives.rescale(ratio)
+        self._factors = None
 
     def _begin(self, d: int) -> None:
         inputs = d + (self._lift.kappa > 0.0)
         self._network = self._random(inputs)
         self._beside(inputs)
         self._bound, self._taken = -1.0, 0
+        self._positives, self._factors = Positives(d, self.dtype), None
 
     def _beside(self, inputs: int) -> None:
         """Create the rest of the state for a network with that many inputs."""
@@ -360,7 +354,7 @@ class OAHU(SingleModal):
         self._origin = self._random(inputs) if self.pull > 0.0 else self._zeros(0)
 
     def _model(self) -> State:
-        state = {"alpha": self.alpha} | self._network.state() | self._lift.state()
+        state = {"alpha": self.alpha} | self._network.state() | self._lift.state() | self._positives.state()
         state["taken"] = self._taken
         if self.batch > 1:
             state |= self._batches.state()
@@ -370,6 +364,8 @@ class OAHU(SingleModal):
     def _restore_model(self, state: State) -> int:
         inputs = len(np.asarray(state["Theta0"]))
         network, sums = self._zeros(inputs), self._zeros(0 if self._alone else inputs)
+        dimension = inputs - (self._lift.kappa > 0.0)
+        positives = Positives(dimension, self.dtype)
         begun = without_prefix("sum_", state)
         alpha = np.array(state["alpha"], np.float64)
         try:
@@ -382,6 +378,7 @@ class OAHU(SingleModal):
             if bool(begun) != (self.batch > 1):
                 raise ValueError(f"batch is {self.batch} here")
             network.restore(state)
+            positives.restore(state)
             if begun:
                 sums.restore(begun)
         except ValueError as error:
@@ -393,13 +390,16 @@ class OAHU(SingleModal):
         if begun:
             self._batches.restore(state)
         self._lift.restore(state)
-        return inputs - (self._lift.kappa > 0.0)
+        self._positives, self._factors = positives, None
+        return dimension
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         with np.errstate(all="ignore"):
             # Products of two inputs, and the sum of squares for the lift, must be finite too.
             short = np.einsum("ij,ij->i", batch.X, batch.X) < limit(np.dtype(self.dtype)) / (2.0 * MEASURED)
         batch = replace(batch, usable=batch.usable & short[batch.index].all(axis=1))
+        self._positives.observe(batch.X, batch.index, batch.usable, self._taken)
+        self._factors = None
         start = self._measured(batch, outcomes) if self._lift.missing else 0
         if start < len(batch):
             rows = slice(start, None)

@@ -249,28 +249,52 @@ def test_map_and_offset_are_the_transform(scaler: str, dtype: str, guard: str) -
     assert left == ("unit" if scaler == "unit" else "none")
 
 
-@pytest.mark.parametrize("kind", ["oasis", "soml-tg", "soml-da", "sors", "adasors"])
-@pytest.mark.parametrize("scaler", ["none", "unit", "zscore", "minmax"])
-def test_a_similarity_can_be_ranked_by_with_numpy_alone(scaler: str, kind: str) -> None:
+SIMILARITIES = pytest.mark.parametrize("kind", ["oasis", "soml-tg", "soml-da", "sors", "adasors"])
+
+
+def of_a_similarity(kind: str, scaler: str) -> tuple[Any, Any, Any]:
+    """A learner, its export, and the arrays in it."""
     draw = np.random.default_rng(5)
     learner: Any = create(kind, scaler=scaler, warm_up=20)
     learner.learn_triplets(*(draw.normal(size=(300, 6)) * np.linspace(0.1, 3.0, 6) + 1.0 for _ in range(3)))
     exported = export(learner, VERSION, {})
     with np.load(BytesIO(encode(exported, "npz")), allow_pickle=False) as file:
-        W, shift, factor = file["similarity"], file["shift"], file["factor"]
-        matrix, offset = file["map"], file["offset"]
+        return learner, exported, dict(file)
+
+
+@SIMILARITIES
+@pytest.mark.parametrize("scaler", ["none", "unit"])
+def test_a_similarity_can_be_ranked_by_with_numpy_alone(scaler: str, kind: str) -> None:
+    learner, exported, arrays = of_a_similarity(kind, scaler)
+    draw = np.random.default_rng(6)
     Q, X = draw.normal(size=(5, 6)) + 1.0, draw.normal(size=(50, 6)) + 1.0
+    raw_q, raw_x = Q, X
     if scaler == "unit":
-        assert exported.metadata["rank"].startswith("(q / |q|) @ similarity")
         raw_q, raw_x = (Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (Q, X))
-    else:
-        assert exported.metadata["rank"].startswith("((q - shift) * factor) @ similarity")
-        raw_q, raw_x = Q, X
-    found = ((raw_q - shift) * factor) @ W @ ((raw_x - shift) * factor).T
-    np.testing.assert_allclose(found, learner.similarities(Q, X), rtol=1e-9, atol=1e-9)
-    assert not np.allclose(W, np.eye(6))
-    np.testing.assert_allclose(raw_x @ matrix.T + offset, learner.transform(X), rtol=0, atol=1e-9)
+    assert exported.metadata["rank"].startswith(
+        "(q / |q|) @ similarity" if scaler == "unit" else "q @ similarity"
+    )
+    found, wanted = raw_q @ arrays["similarity"] @ raw_x.T, learner.similarities(Q, X)
+    # The same up to the unit of the features.
+    np.testing.assert_allclose(found / found[0, 0], wanted / wanted[0, 0], rtol=1e-9, atol=1e-9)
+    assert found[0, 0] * wanted[0, 0] > 0
+    assert not np.allclose(arrays["similarity"], np.eye(6))
+    np.testing.assert_allclose(
+        raw_x @ arrays["map"].T + arrays["offset"], learner.transform(X), rtol=0, atol=1e-9
+    )
     assert "rank" not in export(learned(), VERSION, {}).metadata
+
+
+@SIMILARITIES
+@pytest.mark.parametrize("scaler", ["zscore", "minmax"])
+def test_behind_statistics_a_similarity_exports_its_distance_alone(scaler: str, kind: str) -> None:
+    """Inner products of such vectors favour long ones: ranked by them, neighbours err more than without learning."""
+    learner, exported, arrays = of_a_similarity(kind, scaler)
+    assert set(arrays) & {"similarity", "shift", "factor"} == set() and "rank" not in exported.metadata
+    X = np.random.default_rng(6).normal(size=(50, 6)) + 1.0
+    np.testing.assert_allclose(
+        X @ arrays["map"].T + arrays["offset"], learner.transform(X), rtol=0, atol=1e-9
+    )
 
 
 def test_equal_models_are_equal_npz_files_and_other_formats_are_refused() -> None:

@@ -47,7 +47,8 @@ RAISED = {
     "learner-mahalanobis": ("mahalanobis/1", "mahalanobis/3"),
     "learner-mdml-length": ("mdml/3", "mdml/7"),
     "learner-mixture": ("mixture/3", "mixture/6"),
-    "learner-oahu-length": ("oahu/3", "oahu/7"),
+    "learner-oahu": ("oahu/1", "oahu/11"),
+    "learner-oahu-length": ("oahu/3", "oahu/17"),
     "learner-oasis-length": ("oasis/3", "oasis/7"),
     "learner-omdl-lr-like": ("omdl-lr-like/1", "omdl-lr-like/11"),
     "learner-omdl-lr-like-length": ("omdl-lr-like/3", "omdl-lr-like/17"),
@@ -66,8 +67,14 @@ RAISED = {
     "learner-sors-length": ("sors/3", "sors/7"),
 }
 #: An old state goes on, but not as a fresh one would: mixture learns its warm-up since; a state of adapter/1 keeps its
-#: rank; one of fusion holds no vectors of its window.
-OTHERWISE = ("learner-mixture", "learner-adapter", "learner-fusion-length")
+#: rank; one of fusion holds no vectors of its window, one of oahu no similar pairs.
+OTHERWISE = (
+    "learner-mixture",
+    "learner-adapter",
+    "learner-fusion-length",
+    "learner-oahu",
+    "learner-oahu-length",
+)
 SPECS = {spec.application: spec for spec in specs(config(CHECKPOINTS))}
 
 

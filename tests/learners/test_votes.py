@@ -348,14 +348,14 @@ def test_digits_that_are_alike_are_found_and_told_from_others() -> None:
     assert learner.verify(U, U, 1e-6).all()
 
 
-def test_all_metrics_vote_with_their_weights_and_concatenate_to_the_learned_distance() -> None:
+def test_all_metrics_vote_with_their_weights_and_their_multiples_concatenate_to_the_learned_distance() -> None:
     X, y, U, _, learner = digits()
     weights, near, asked = list(learner.weights.values()), learner.embed(X), learner.embed(U)
     assert len(weights) == len(near) == len(learner.anchors) + learner.layers + 1
     assert np.isclose(sum(weights), 1.0)
     assert (votes.classify(weights, near, y, asked) == learner.classify(X, y, U)).all()
     D = votes.distances(learner.embed(X[: len(U)]), asked)
-    assert np.allclose(D**2 @ np.array(weights), learner.distance(X[: len(U)], U), rtol=1e-4, atol=1e-6)
+    assert np.allclose(D**2 @ learner.factors**2, learner.distance(X[: len(U)], U), rtol=1e-4, atol=1e-6)
 
 
 def test_before_anything_was_learned_there_is_no_vote() -> None:
