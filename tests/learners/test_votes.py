@@ -348,7 +348,9 @@ def test_digits_that_are_alike_are_found_and_told_from_others() -> None:
     assert learner.verify(U, U, 1e-6).all()
 
 
-def test_all_metrics_vote_with_their_weights_and_their_multiples_concatenate_to_the_learned_distance() -> None:
+def test_all_metrics_vote_with_their_weights_and_their_multiples_concatenate_to_the_learned_distance() -> (
+    None
+):
     X, y, U, _, learner = digits()
     weights, near, asked = list(learner.weights.values()), learner.embed(X), learner.embed(U)
     assert len(weights) == len(near) == len(learner.anchors) + learner.layers + 1
