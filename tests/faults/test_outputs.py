@@ -18,10 +18,17 @@ BUILDER = "builder-one-pass"
 
 
 def largest_message(kafka: KafkaBroker, topic: str, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    """Limit the records of a topic, and wait until its broker knows: the controller answers first."""
+    name = "max.message.bytes"
+    entry = ConfigEntry(name, str(size), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = kafka.admin()
     admin.incremental_alter_configs([resource])[resource].result(20)
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    until(
+        lambda: admin.describe_configs([asked])[asked].result(20)[name].value == str(size),
+        "the limit is known",
+    )
 
 
 @pytest.mark.kafka
