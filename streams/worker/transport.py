@@ -8,10 +8,8 @@ process.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, ClassVar, Final, cast
 
 import faust
@@ -20,7 +18,6 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuth
 from faust.tables.recovery import RebalanceAgain
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
-from mode import Service
 
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.records.message import Message
@@ -29,8 +26,8 @@ from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Reading, Run
 
 decompress.install()
 
-#: Seconds between two looks at what to do, if nothing happens: the fetcher's, and that of the thread for records.
-IDLE_SECONDS: Final = 5.0
+#: Seconds between two looks of the fetcher at what to do, if nothing happens.
+IDLE_SECONDS: Final = 2.0
 #: The type of times that the log sets, as brokers send it.
 _APPENDED: Final = 1
 
@@ -69,17 +66,6 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         self._sought: dict[tuple[str, int], Any] = {}
         self._readings: dict[tuple[str, int], Reading] = {}
         self.polled_at: float | None = None
-        #: Ends a wait for records.
-        self._waiter: asyncio.Future[None] | None = None
-
-    @Service.task
-    async def _thread_keepalive(self) -> None:
-        # For faust it is a second.
-        async for _ in self.itertimer(IDLE_SECONDS, name="keepalive"):
-            pass
-
-    async def _keepalive2(self) -> None:
-        """Do nothing. faust wakes both threads every second to see that they do; the watchdog sees it too."""
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
@@ -91,20 +77,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._consumer_timeout = IDLE_SECONDS
         return consumer
 
-    async def _fetch_records(
-        self,
-        consumer: Any,
-        active_partitions: Any,
-        timeout: float | None = None,
-        max_records: int | None = None,
-    ) -> Any:
-        """The next records. It waits until there are some or the flow stops, whatever the timeout."""
+    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
         self.polled_at = time.monotonic()
-        wanted = (consumer, active_partitions, 0, max_records)
         try:
-            fetched = await super()._fetch_records(*wanted)
-            if not fetched and self.consumer.flow_active and await self._wait(consumer._fetcher):
-                fetched = await super()._fetch_records(*wanted)
+            fetched = await super()._fetch_records(*args, **kwargs)
         except (BatchTooLarge, GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
             # faust would log it three times, each with a traceback, before it asks its app.
             _port(self.app).fail_in_client(error)
@@ -113,27 +89,6 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         runs = {tp: self._runs(tp, records) for tp, records in fetched.items()}
         self._note_readings()
         return runs
-
-    async def _wait(self, fetcher: Any) -> bool:
-        """Wait for records, for a limited time; False if the client was closed. Raises what the fetcher has met."""
-        self._waiter = waiter = fetcher._create_fetch_waiter()
-        with fetcher._subscriptions.fetch_context():
-            done, _ = await asyncio.wait([waiter], timeout=IDLE_SECONDS)
-        if done:
-            waiter.result()
-        else:
-            waiter.cancel()
-        return not fetcher._closed
-
-    def end_wait(self) -> None:
-        """End a wait for records; from any thread."""
-        # Without a loop nothing waits.
-        with suppress(RuntimeError):
-            self.thread_loop.call_soon_threadsafe(self._end_wait)
-
-    def _end_wait(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _note_readings(self) -> None:
         """Note how far the client has read, in the same step: a position is not past a record without a tag."""
@@ -261,10 +216,6 @@ class Consumer(driver.Consumer):
             raise RebalanceAgain
         await self._thread.seek_all(offsets)
         return cast("Mapping[TP, int]", offsets)
-
-    def stop_flow(self) -> None:
-        super().stop_flow()
-        self._thread.end_wait()
 
     def on_buffer_full(self, tp: TP) -> None:
         """Do nothing: a full queue makes the fetcher wait, record by record.
