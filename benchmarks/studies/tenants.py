@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from benchmarks.data import arrays
 from benchmarks.real_embeddings.corpora import ITEM_TOKENS, QUERY_TOKENS, functions_in
 from benchmarks.real_embeddings.trial import ndcg
-from benchmarks.studies.gate.comparison import STEP_MS, Answer, Series
+from benchmarks.studies.gate.comparison import STEP_MS, Series, answers
 from benchmarks.studies.gate.corpora import DEPTH, Ranking, ranked
-from benchmarks.studies.gate.people import Flags, Users
 from kinstream.gate.values import Options
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.models.query_map import query_map
@@ -104,13 +103,7 @@ def learned(package: Package, rows: Numbers, **settings: Any) -> Adapter:
 
 def promoted(serving: Ranking, candidate: Ranking, right: Numbers, seed: int) -> bool:
     """Whether the gate lets a candidate serve, of rankings (q, `DEPTH`) of queries that `right` (q,) answers."""
-    users = Users()
-
-    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
-        user, taken = users.clicks(items == right[q], only, draw, number)
-        return Answer(taken, user, user)
-
-    series = Series(serving, candidate, answer, seed, Options(min_learned=0), STEP_MS)
+    series = Series(serving, candidate, answers(right), seed, Options(min_learned=0), STEP_MS)
     return series.played(DRAFTED)[0] is not None
 
 

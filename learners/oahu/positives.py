@@ -27,7 +27,7 @@ class Positives:
     A metric that tells classes apart puts such pairs close together, one that was not learned does not, and both have
     distances of about 1.4 between unrelated vectors. Squared distances over the root mean square of these pairs'
     follow the metrics that tell more, as a vote does whose metrics each count their own nearest rows. Over the mean
-    square itself, small sets (glass, breast) and gray images err more.
+    square itself, small sets (glass, breast) err more.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Ranking, opened
 from benchmarks.studies.gate.people import Flags, Users
@@ -91,6 +92,17 @@ class Answer(NamedTuple):
     user: str
     session: str
     address: str | None = None
+
+
+def answers(right: NDArray[np.int64]) -> Callable[[int, Ranking, Flags, np.random.Generator, int], Answer]:
+    """What `Series` asks for, by the usual users, of queries that one item each answers: `right` (q,)."""
+    users = Users()
+
+    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
+        user, taken = users.clicks(items == right[q], only, draw, number)
+        return Answer(taken, user, user)
+
+    return answer
 
 
 class Series:

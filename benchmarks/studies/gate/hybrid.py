@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.studies.gate.comparison import STEP_MS, Answer, Series
+from benchmarks.studies.gate.comparison import STEP_MS, Series, answers
 from benchmarks.studies.gate.corpora import DEPTH, Ranking, Rows
-from benchmarks.studies.gate.people import Flags, Users
+from benchmarks.studies.gate.people import Flags
 from benchmarks.studies.ranking import HALF, LISTS, PLACES, TESTED, corpus_of
 from kinstream.evaluation.queries.baselines import Scores
 from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
@@ -74,15 +74,11 @@ def measured(name: str, seed: int) -> dict[str, Any]:
     parts, found = rankings(name, seed)
     right = parts.tested
     gains = {way: _gain(one == right[:, None]) for way, one in found.items()}
-    users = Users()
-
-    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
-        user, taken = users.clicks(items == right[q], only, draw, number)
-        return Answer(taken, user, user)
-
     result: dict[str, Any] = {}
     for serving, candidate in PAIRS:
-        series = Series(found[serving], found[candidate], answer, seed, Options(min_learned=0), STEP_MS)
+        series = Series(
+            found[serving], found[candidate], answers(right), seed, Options(min_learned=0), STEP_MS
+        )
         promoted, ended = series.played(MOST)
         change = round(100.0 * (gains[candidate] / gains[serving] - 1.0), 1)
         result[f"{serving} -> {candidate}"] = {"change": change, "promoted": promoted, "ended": dict(ended)}
