@@ -70,7 +70,6 @@ FOR_PEOPLE: Final = (
     LogGap,
     LoginRefused,
     MemoryShort,
-    PartitionTaken,
     SettingsError,
 )
 

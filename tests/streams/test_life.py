@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kinstream.streams.errors import LogGap, PartitionTaken
+from kinstream.streams.processes.supervisor import REFUSED, RESTART
 from kinstream.streams.worker.life import FOLLOWING, IllegalTransition, Life, LifeCycle
+from kinstream.streams.worker.worker import Worker
 
 
 class Clock:
@@ -93,3 +99,23 @@ def test_a_worker_that_stops_is_not_held_up_by_the_group() -> None:
     life.revoked()
     assert life.state is Life.STOPPING
     asyncio.run(asyncio.wait_for(life.stopped(), 10.0))
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        (PartitionTaken("another has it"), RESTART),
+        (LogGap("records are gone"), REFUSED),
+        (OSError(), RESTART),
+    ],
+)
+def test_a_worker_that_fails_is_started_again_unless_an_operator_must_act(
+    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = cast(Any, Worker.__new__(Worker))
+    worker._failure, worker.life = None, lived()[0]
+    worker.spec, worker.generation = SimpleNamespace(application="builder-a"), SimpleNamespace(number=1)
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    worker.fail(error)
+    assert ended == [status]
