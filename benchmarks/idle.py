@@ -53,10 +53,14 @@ def idle(folder: Path, seconds: float, *, together: bool) -> tuple[dict[str, flo
     """Megabytes of each process, by its command, and percent of a core for all of them."""
     with KafkaBroker(folder / "kafka", extra={"log.cleaner.enable": "false"}) as broker:
         text = TEXT.format(folder=folder, port=free_port())
-        on = KafkaSystem(folder, broker.bootstrap, "idle", PARTITIONS, text, {"worker.together": together})
+        key = folder / "key"
+        key.write_text("00" * 24)
+        key.chmod(0o600)
+        changes = {"worker.together": together, "gate_key_file": str(key)}
+        on = KafkaSystem(folder, broker.bootstrap, "idle", PARTITIONS, text, changes)
         try:
-            on.finished("topics", "create", seconds=60.0).check_returncode()
-            up = on.start("up", "up", environment={"KINSTREAM_GATE_KEY": "00" * 24})
+            on.finished("topics", "create", seconds=240.0).check_returncode()
+            up = on.start("up", "up")
             until(lambda: up.said("ready after", AGENTS) and up.said("answers at"), "all are ready")
             time.sleep(QUIET_SECONDS)
             family = up.family()

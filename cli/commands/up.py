@@ -44,7 +44,7 @@ def up(
     from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 
     require(*WORKER, who="kinstream up", extra="worker")
-    settings = settings_of(ctx)
+    settings = settings_of(ctx, apart=True)
     if not settings.builders:
         raise SettingsError(
             "nothing to run: the settings name no builders; see the README for a kinstream.toml"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import re
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +18,8 @@ from kinstream.streams.processes.log_lines import use
 
 if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
+
+T = TypeVar("T")
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -35,15 +42,19 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def settings_of(ctx: click.Context) -> Settings:
+def settings_of(ctx: click.Context, *, apart: bool = False) -> Settings:
     """Read the settings file, the environment and the command line, and check them completely.
+
+    Parameters
+    ----------
+    apart : see `checked`.
 
     Raises
     ------
     SettingsError : names every fault.
     """
     root = ctx.find_root().obj
-    return checked(root["config"], parse_overrides(root["overrides"]))
+    return checked(root["config"], parse_overrides(root["overrides"]), apart=apart)
 
 
 def supervised_settings(ctx: click.Context) -> Settings:
@@ -63,8 +74,13 @@ def supervised_settings(ctx: click.Context) -> Settings:
     return settings
 
 
-def checked(path: str | None, overrides: dict[str, Any] | None = None) -> Settings:
-    """Settings, fully checked in advance. Raises SettingsError, which names every fault."""
+def checked(path: str | None, overrides: dict[str, Any] | None = None, *, apart: bool = False) -> Settings:
+    """Settings, fully checked in advance. Raises SettingsError, which names every fault.
+
+    Parameters
+    ----------
+    apart : this process needs no algorithm itself: a child imports them for the check, if one thread runs.
+    """
     # A supervisor reads no settings.
     from kinstream.streams.configuration.faults import as_text
     from kinstream.streams.settings import read
@@ -72,15 +88,38 @@ def checked(path: str | None, overrides: dict[str, Any] | None = None) -> Settin
     found = read(path, overrides)
     faults = list(found.faults)
     if any(found.data.get(section) for section in ("builders", "learners", "serve", "sources")):
-        from kinstream.cli.shared.settings_check import algorithm_faults
 
-        deeper = algorithm_faults(found)
+        def faults_of_algorithms() -> list[Any]:
+            from kinstream.cli.shared.settings_check import algorithm_faults
+
+            return algorithm_faults(found)
+
+        deeper = _in_child(faults_of_algorithms) if apart and threading.active_count() == 1 else None
+        if deeper is None:
+            deeper = faults_of_algorithms()
         places = {fault.where for fault in deeper}
         faults = [fault for fault in faults if fault.where not in places] + deeper
     if faults or found.settings is None:
         raise SettingsError(as_text(faults))
     use(found.settings.logs.format)
     return found.settings
+
+
+def _in_child(call: Callable[[], T]) -> T | None:
+    """The result of a call in a forked process; None if it fails there."""
+    ours, theirs = os.pipe()
+    if not (child := os.fork()):
+        with suppress(BaseException), os.fdopen(theirs, "wb") as answer:
+            pickle.dump(call(), answer)
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        found = answer.read()
+    os.waitpid(child, 0)
+    with suppress(Exception):
+        result: T = pickle.loads(found)
+        return result
+    return None
 
 
 def global_arguments(ctx: click.Context) -> list[str]:

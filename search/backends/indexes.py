@@ -20,7 +20,7 @@ from kinstream.streams.settings import Settings
 
 _LOOK_SECONDS: Final = 0.05
 #: The same once nothing has come for a while.
-_IDLE_LOOK_SECONDS: Final = 0.25
+_IDLE_LOOK_SECONDS: Final = 0.45
 _IDLE_AFTER_SECONDS: Final = 10.0
 
 

@@ -14,6 +14,7 @@ from kinstream.streams.errors import BadRecord, KinstreamError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied, refused_login
+from kinstream.streams.kafka.reader import arrived
 from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.values import ModelVersion
@@ -32,7 +33,7 @@ PROBE_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 2.0
 #: Seconds of one wait for records, and so of `close`.
-_WAIT_SECONDS: Final = 0.2
+_WAIT_SECONDS: Final = 0.5
 _RECORDS: Final = 500
 
 
@@ -107,7 +108,7 @@ class TopicSource:
             stop.wait(wait)
             return []
         try:
-            records = cast(list[Any], self._consumer.consume(_RECORDS, timeout=wait))
+            records = arrived(self._consumer, _RECORDS, wait)
         except KafkaException as failed:
             self._begin_again(f"{self.topic}: {failed.args[0].str()}")
             return []

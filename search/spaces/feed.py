@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kinstream.search.spaces.catalogue import CatalogueReader, Changed
 from kinstream.streams.agents.machine import RecordsMissed
@@ -16,7 +16,7 @@ from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LogGap
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied
-from kinstream.streams.kafka.reader import headers_of
+from kinstream.streams.kafka.reader import arrived, headers_of
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
@@ -25,7 +25,8 @@ from kinstream.streams.worker.topic_watch import POLL_SECONDS, described
 log = logging.getLogger("kinstream.search")
 
 _BATCH: Final = 500
-_POLL_SECONDS: Final = 0.2
+#: Seconds of one wait for records, and so of `stop`.
+_POLL_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 1.0
 #: Size of read-ahead in KiB: large, because a whole catalogue is read.
 _AHEAD_KIB: Final = 16_384
@@ -205,7 +206,7 @@ class EventsFeed:
         self._previous = {p: r.next_offset - 1 for p, r in self.readers.items()}
 
     def _poll(self, consumer: Any) -> None:
-        records = cast(list[Any], consumer.consume(_BATCH, timeout=_POLL_SECONDS))
+        records = arrived(consumer, _BATCH, _POLL_SECONDS)
         changed: dict[str, list[Changed]] = {}
         ends = []
         try:

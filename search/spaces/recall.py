@@ -9,8 +9,9 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, Full, Queue
+from queue import Full, Queue
 from typing import Final
 
 from kinstream.search.models.model import Model
@@ -22,7 +23,6 @@ log = logging.getLogger("kinstream.search")
 _WAITING: Final = 4
 #: Number of samples in the ratio.
 _WINDOW: Final = 100
-_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,8 @@ class RecallSampler:
     def __init__(self, every: int) -> None:
         self._every = every
         self._queries: Counter[str] = Counter()
-        self._waiting: Queue[_Sample] = Queue(_WAITING)
+        #: None wakes the thread to end.
+        self._waiting: Queue[_Sample | None] = Queue(_WAITING)
         self._window: dict[str, deque[float]] = {}
         #: Samples by space and fate: measured, outdated (the catalogue was reset), dropped.
         self.fates: Counter[tuple[str, str]] = Counter()
@@ -59,6 +60,8 @@ class RecallSampler:
     def stop(self) -> None:
         """End the thread after its current sample; it is a daemon and is not waited for."""
         self._stopping.set()
+        with suppress(Full):
+            self._waiting.put_nowait(None)
 
     def offer(self, searcher: Searcher, rows: Vectors, answer: Answer) -> None:
         """Note the queries of an answer, and take every n-th of the space."""
@@ -84,10 +87,9 @@ class RecallSampler:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                sample = self._waiting.get(timeout=_LOOK_SECONDS)
-            except Empty:
-                continue
+            sample = self._waiting.get()
+            if sample is None:
+                return
             try:
                 self.measure(sample)
             except Exception:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.connection_errors import denied
+from kinstream.streams.kafka.reader import arrived
 from kinstream.streams.records.codec.codec import decode
 from kinstream.streams.records.values import ModelUpdate
 from kinstream.streams.secrets import hide
@@ -22,7 +23,8 @@ log = logging.getLogger("kinstream.search")
 #: Read only this recent part: older updates are useless, since models are announced with every checkpoint.
 _BACK_SECONDS: Final = 600.0
 _BATCH: Final = 500
-_POLL_SECONDS: Final = 0.05
+#: Seconds of one wait for records, and so of `stop`.
+_POLL_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 5.0
 
@@ -75,7 +77,7 @@ class UpdatesFeed:
             try:
                 self._assign(consumer)
                 while not self._stopping.is_set():
-                    for record in cast(list[Any], consumer.consume(_BATCH, timeout=_POLL_SECONDS)):
+                    for record in arrived(consumer, _BATCH, _POLL_SECONDS):
                         self._take(record)
             except (KafkaException, BadRecord, LookupError) as error:
                 self._failed(str(error))

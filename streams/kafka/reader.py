@@ -25,6 +25,17 @@ _HEADERS: Final = methodcaller("headers")
 _APPENDED: Final = 2
 
 
+def arrived(consumer: Any, most: int, seconds: float) -> list[Any]:
+    """Records as soon as there is one; none after so many seconds. `consume` alone waits that long for `most` of them.
+
+    Raises
+    ------
+    KafkaException : as `consume`.
+    """
+    first = consumer.poll(seconds)
+    return [] if first is None else [first, *consumer.consume(most - 1, timeout=0)]
+
+
 def ends(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
     """First and next offset of every partition; empty if there is no such topic."""
     view = cluster.view([topic]).topics.get(topic)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import select
+import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -18,6 +21,7 @@ import pytest
 
 from tests.search.index_service import Agent, items, running, served
 from tests.support import processes
+from tests.support.virtual_time import VirtualTime
 
 SECONDS = 60.0
 until = partial(processes.until, seconds=SECONDS)
@@ -368,3 +372,22 @@ def test_a_server_with_clients_that_hang_on_ends() -> None:
             assert everything(silent[0]) == b""
     finally:
         agent.service.stop()
+
+
+def test_without_requests_the_server_wakes_once_a_second_and_a_signal_ends_it_at_once() -> None:
+    from kinstream.search.service.process import web_server
+
+    limits: Any = SimpleNamespace(limits=SimpleNamespace(idle_seconds=5))
+    server = web_server(cast(Any, SimpleNamespace(state=SimpleNamespace(connections=limits))), 1)
+    server.config.encoded_headers = []
+    loop = VirtualTime()
+
+    async def run() -> tuple[int, float]:
+        serving = asyncio.create_task(server.main_loop())
+        await asyncio.sleep(59.5)
+        wakes = loop.wakes
+        server.handle_exit(signal.SIGTERM, None)
+        await serving
+        return wakes, loop.now
+
+    assert loop.run_until_complete(run()) == (60, 59.5)

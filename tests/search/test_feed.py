@@ -18,6 +18,7 @@ from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import FollowerStopped, NotYet
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.kafka.reader import arrived
 from kinstream.streams.records.values import Action, ModelVersion
 from tests.search.fakes import Clock
 from tests.search.learned_world import World
@@ -322,3 +323,25 @@ def test_readers_always_have_one_whole_version_that_never_goes_back(world: World
             reader.join(30.0)
         assert not any(reader.is_alive() for reader in readers)
     assert torn == []
+
+
+def test_records_that_have_come_are_returned_at_once() -> None:
+    class Consumer:
+        def __init__(self, *records: int) -> None:
+            self.records, self.waited = list(records), 0.0
+
+        def poll(self, seconds: float) -> int | None:
+            if self.records:
+                return self.records.pop(0)
+            self.waited += seconds
+            return None
+
+        def consume(self, number: int, timeout: float) -> list[int]:
+            self.waited += timeout
+            found, self.records = self.records[:number], self.records[number:]
+            return found
+
+    consumer = Consumer(1, 2, 3, 4)
+    assert arrived(consumer, 3, 5.0) == [1, 2, 3]
+    assert arrived(consumer, 3, 5.0) == [4]
+    assert (arrived(consumer, 3, 0.5), consumer.waited) == ([], 0.5)

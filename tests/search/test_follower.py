@@ -268,8 +268,8 @@ class FakeConsumer:
         self.assigned += begun
         self.begun += begun
 
-    def poll(self, timeout: float) -> None:
-        return None
+    def poll(self, timeout: float) -> Record | None:
+        return self.records.pop(0) if self.assigned and self.records else None
 
     def consume(self, number: int, timeout: float) -> list[Record]:
         found, self.records = self.records, []

@@ -78,3 +78,10 @@ def test_an_exact_index_that_answers_wrongly_is_seen() -> None:
         until(lambda: sampler.fates["shop", "measured"] == 2)
         assert sampler.ratio("shop") == 0.75
         sampler.stop()
+
+
+def test_a_sampler_without_queries_waits_for_the_first_and_ends_when_it_is_stopped() -> None:
+    sampler = RecallSampler(1)
+    sampler.start()
+    sampler.stop()
+    until(lambda: not sampler._thread.is_alive())
