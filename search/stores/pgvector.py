@@ -379,7 +379,7 @@ class PgVector:
                 found = connection.execute(statement, parameters)
             return found.fetchall()
         finally:
-            if connection.closed:
+            if connection.closed or connection.info.pipeline_status:
                 connection.close()
             else:
                 idle.put(connection)
