@@ -94,6 +94,11 @@ def settings_of(kind: str) -> tuple[str, ...]:
     return _KINDS.settings_of(kind)
 
 
+def removed_of(kind: str) -> tuple[str, ...]:
+    """Names of those of earlier versions; `create` still reads a value that changes nothing."""
+    return _KINDS.removed_of(kind)
+
+
 def create_in(declared: str | None, kind: str, /, **settings: Any) -> Learner:
     """A learner for a space that declares a scaler, or none. A kind without that setting has its own scaling.
 

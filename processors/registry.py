@@ -57,3 +57,8 @@ def create(kind: str, **settings: Any) -> Builder:
 def settings_of(kind: str) -> tuple[str, ...]:
     """Names of the constructor arguments of a kind."""
     return _KINDS.settings_of(kind)
+
+
+def removed_of(kind: str) -> tuple[str, ...]:
+    """Names of those of earlier versions; `create` still reads a value that changes nothing."""
+    return _KINDS.removed_of(kind)

@@ -70,6 +70,10 @@ class Kinds:
         """Names of the constructor arguments of a kind."""
         return tuple(signature(self.class_of(kind)).parameters)
 
+    def removed_of(self, kind: str) -> tuple[str, ...]:
+        """Names of the arguments that it had in earlier versions; see `create`."""
+        return tuple(getattr(self.class_of(kind), "removed", ()))
+
     def create(self, kind: str, settings: Mapping[str, Any], contract: Any, members: tuple[str, ...]) -> Any:
         """A new object of a kind.
 
@@ -83,9 +87,19 @@ class Kinds:
         SettingsError
             Unknown kind, unknown setting, or a value out of range. The class of another distribution cannot be imported
             or created, or does not keep the contract; the error names the distribution.
+
+        Notes
+        -----
+        A class may have `removed`, a table of settings of earlier versions by name: a value with which `same(value,
+        settings)` is true is left out, and others are refused with the text `instead`.
         """
         made = self.class_of(kind)
         known = self.settings_of(kind)
+        for name, removed in getattr(made, "removed", {}).items():
+            if name in settings and name not in known:
+                if not removed.same(settings[name], settings):
+                    raise SettingsError(f"{name} was removed: {removed.instead}")
+                settings = {key: value for key, value in settings.items() if key != name}
         unknown = sorted(set(settings) - set(known))
         if unknown:
             raise SettingsError(

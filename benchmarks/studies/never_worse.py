@@ -25,7 +25,7 @@ from scipy.stats import t as student
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
 from kinstream.evaluation.runner.statistics import holm
 from kinstream.learners.oahu.learner import OAHU
-from kinstream.learners.oahu.variants import VARIANTS
+from kinstream.learners.oahu.variants import VARIANTS, varied
 from kinstream.learners.oahu.votes import classify
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
@@ -142,7 +142,7 @@ def trials(
     """One split of one set, at every number of triplets."""
     part = split(data, seed, inner=inner)
     euclidean, cosine = unlearned(part)
-    learner = OAHU(**({"seed": seed} | settings))
+    learner = learner_of({"seed": seed} | settings)
     for length, utilised in trained(learner, part, seed, lengths):
         found = error(learner.classify(part.X, part.y, part.X_test, K), part.y_test)
         yield Trial(data.name, seed, inner, length, euclidean, cosine, found, utilised)
@@ -217,6 +217,16 @@ def _verdict(exceptions: list[str]) -> str:
     return "does not hold: " + ", ".join(exceptions) if exceptions else "holds"
 
 
+def learner_of(settings: dict[str, Any]) -> OAHU:
+    """OAHU; settings that it does not have are values of its variant."""
+    own = inspect.signature(OAHU).parameters
+    given = {name: value for name, value in settings.items() if name in own}
+    changes = {name: value for name, value in settings.items() if name not in own}
+    if "anchors" in changes:
+        changes["anchors"] = tuple(changes["anchors"])
+    return OAHU(**given | {"variant": varied(given.get("variant", "anchored"), **changes)})
+
+
 def trials_file(folder: Path, settings: dict[str, Any]) -> Path:
     """Where the finished trials of these settings are kept."""
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
@@ -270,7 +280,7 @@ def main() -> None:
     parser.add_argument("--triplets", nargs="+", type=int, default=[1_000, 10_000])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--settings", default="{}", help="of OAHU, as JSON")
+    parser.add_argument("--settings", default="{}", help="of OAHU and of its variant, as JSON")
     parser.add_argument(
         "--inner", action="store_true", help="split training parts; for the choice of settings"
     )

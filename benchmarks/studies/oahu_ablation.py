@@ -45,7 +45,7 @@ CHANGES: Final[dict[str, dict[str, Any]]] = {
     "anchor lifted cosine": {"anchors": ["lifted"]},
     "share .4": {"share": 0.4},
     "share .5": {"share": 0.5},
-    "share 1, no anchors": {"share": 1.0, "anchors": []},
+    "share 1, no anchors": {"share": 1.0},
     "share 0, anchors alone": {"share": 1e-9},
     "published": {"variant": "published"},
     "published, with anchors Euclid and cosine, share .3": {

@@ -42,7 +42,7 @@ METRICS: Final[dict[str, dict[str, Any] | None]] = {
     "cosine": None,
     "default": {},
     "share .5": {"share": 0.5},
-    "share 1": {"share": 1.0, "anchors": []},
+    "share 1": {"share": 1.0},
 }
 PAIRS: Final = 20_000
 TRIPLETS: Final = 10_000

@@ -18,7 +18,7 @@ from kinstream.streams.settings import BuilderSettings, KafkaSettings, LearnerSe
 from kinstream.streams.spelling import meant
 
 #: An error of a constructor begins with the name of its setting.
-_ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
+_ABOUT: Final = re.compile(r"(\w+) (must .*|was removed: .*)", re.DOTALL)
 
 
 def algorithm_faults(found: ReadSettings) -> list[Fault]:
@@ -60,12 +60,12 @@ def _section_faults(
     own = set(names(model))
     arguments = {key: value for key, value in section.items() if key not in own}
     try:
-        known = registry.settings_of(kind)
+        known, removed = registry.settings_of(kind), registry.removed_of(kind)
     except SettingsError as error:
         # It is unknown or was removed, or is of another distribution and cannot be imported.
         yield found.fault((*path, "kind"), str(error))
         return
-    for key in [key for key in arguments if key not in known]:
+    for key in [key for key in arguments if key not in (*known, *removed)]:
         del arguments[key]
         hint = meant([key], [*known, *own]) or f"; there are {', '.join(known) or 'none'}"
         yield found.fault((*path, key), f"{kind} has no such setting{hint}")

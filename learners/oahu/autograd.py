@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.validation import one_of
 from kinstream.learners.kernels.ensembles.oahu import DEAD
 from kinstream.learners.oahu.mini_batches import TripletResults
 from kinstream.learners.oahu.network import OAHUNetwork
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 
-DEVICES: Final = ("cpu", "cuda")
 _threads = RLock()
 
 
@@ -35,13 +33,14 @@ def require(device: str) -> None:
     SettingsError
         It cannot; the error names what is missing.
     """
-    one_of("device", device, DEVICES)
     extras.require("torch", who="OAHU through torch")
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise PackageMissing("device cuda needs a GPU, and torch sees none here; device cpu needs none")
+            raise PackageMissing(
+                'path = "cuda" needs a GPU, and torch sees none here; path = "torch" needs none'
+            )
 
 
 @contextmanager
@@ -67,7 +66,7 @@ class TorchMachine:
     Parameters
     ----------
     network, sums : of the weights and of their gradients; copied, and changed by `close`.
-    device : one of `DEVICES`, for which `require` raises nothing.
+    device : "cpu" or "cuda", for which `require` raises nothing.
     """
 
     def __init__(self, network: OAHUNetwork, sums: OAHUNetwork, device: str = "cpu") -> None:

@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from kinstream.learners.base.events import write
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, Index, SingleModal
+from kinstream.learners.base.removed import Removed
 from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
-from kinstream.learners.base.validation import a_list, not_negative, one_of, positive, whole
+from kinstream.learners.base.validation import one_of, positive, whole
 from kinstream.learners.distances import of_embedded
 from kinstream.learners.oahu import autograd, chunks, votes
-from kinstream.learners.oahu.anchors import ANCHORS, MEASURED, Lift, anchored, margins
-from kinstream.learners.oahu.autograd import DEVICES
+from kinstream.learners.oahu.anchors import MEASURED, Lift, anchored, margins
 from kinstream.learners.oahu.events import Look, measuring
 from kinstream.learners.oahu.mini_batches import Batches, Machine, NumpyMachine
 from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.positives import Positives, spread
-from kinstream.learners.oahu.step_rule import HEDGES, Rule
-from kinstream.learners.oahu.variants import VARIANTS
+from kinstream.learners.oahu.step_rule import Rule
+from kinstream.learners.oahu.variants import REMOVED, Variant, varied
 from kinstream.streams.compute.compilation import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import Kind
 
-PATHS: Final = ("compiled", "torch")
+PATHS: Final = ("compiled", "torch", "cuda")
 #: Triplets between two pulls towards the first weights. A pull costs about as much as a step.
 PULLED: Final = 256
 
@@ -52,29 +52,19 @@ class OAHU(SingleModal):
     Parameters
     ----------
     variant : "published" is the algorithm of the paper. "anchored", the default, starts from the metric of the input
-        and lets un-learned metrics vote beside the learned ones. It sets the parameters below that are None.
-    layers, hidden, embedding : L, units S of each hidden layer, and dimension m of the embeddings.
+        and lets un-learned metrics vote beside the learned ones. It sets what is None below.
+        In Python it can be a `kinstream.learners.oahu.variants.Variant` too.
+    layers, hidden : L, and units S of each hidden layer; embeddings have m = S / 2 dimensions, rounded down.
     eta : step size, without unit: without biases the model does not depend on the scale of the features.
     tau : width of the thresholds, in (0, 2/3).
-    beta, smoothing : a model's weight falls by the factor beta for a loss of 1, but not below smoothing / (L + 1).
-    hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They nearly agree.
-    biases : whether hidden layers have biases, 0 at first.
-    initial : first weights, "isometric" or "uniform"; see `kinstream.learners.oahu.network.OAHUNetwork.random`.
-    lift : squared constant appended to every vector, over the mean squared length of the first 512; 0 for none.
-    temperature : T of the weight by rank 2 sigma((D+ - D-) / T) of a model's gradient; infinity for none.
-    gradient : g_l, "hedge" for alpha_l and "uniform" for 1 / (L + 1).
-    anchors : un-learned metrics that vote, of "euclidean", "cosine" and "lifted" (the cosine of lifted vectors).
-    share : of the learned models in the vote; the anchors share the rest.
-    pull : rate at which weights return to the first ones: after every 256 triplets (or a batch, if larger) the
-        difference is multiplied by exp(-256 pull).
+    share : of the learned models in the vote, up to 1; un-learned metrics share the rest. Always 1 if published.
     batch : triplets of one step, with the mean of their gradients. Above 1 it is another algorithm, for large streams.
-    path : "compiled", or "torch" for plain autograd, which needs the package torch. Both agree to rounding.
-    device : "cpu", or "cuda" with path "torch". Results of a GPU differ from those of a processor in the last bits.
+    path : "compiled", or plain autograd, which needs the package torch: "torch" on a processor, "cuda" on a GPU. They
+        agree to rounding.
     seed : of the first weights.
     dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; of the model, see `kinstream.learners.base.scaler`.
-    warm_up : distinct vectors that scales are measured on.
-    unit : "length" or "published": whether scalers follow the features, or freeze; the step has no unit.
+    warm_up : distinct vectors that scales are measured on; afterwards they follow the features.
 
     Attributes
     ----------
@@ -111,7 +101,7 @@ class OAHU(SingleModal):
     >>> def rings(label):
     ...     angle = draw.uniform(0, 2 * np.pi, len(label))
     ...     return ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T
-    >>> model = OAHU(layers=2, hidden=32, embedding=16)
+    >>> model = OAHU(layers=2, hidden=32)
     >>> mistake = model.learn_triplets(rings(label[0]), rings(label[0]), rings(label[1])).mistake
     >>> bool(mistake[-100:].mean() < mistake[:100].mean())
     True
@@ -120,79 +110,50 @@ class OAHU(SingleModal):
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
     algorithm: ClassVar[str] = "oahu/11"
+    removed: ClassVar[dict[str, Removed]] = REMOVED
 
     def __init__(
         self,
-        variant: str = "anchored",
+        variant: str | Variant = "anchored",
         *,
         layers: int | None = None,
         hidden: int = 100,
-        embedding: int = 50,
         eta: float = 0.3,
         tau: float = 0.1,
-        beta: float = 0.99,
-        smoothing: float = 0.1,
-        hedge: str = "literal",
-        biases: bool = False,
-        initial: str | None = None,
-        lift: float | None = None,
-        temperature: float | None = None,
-        gradient: str | None = None,
-        anchors: list[str] | None = None,
         share: float | None = None,
-        pull: float | None = None,
         batch: int = 1,
         path: str = "compiled",
-        device: str = "cpu",
         seed: int = 0,
         dtype: str = "float32",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
-        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=followed(unit, scaler))
-        usual = VARIANTS[one_of("variant", variant, VARIANTS)]
-        self.variant = variant
-        self.layers = whole("layers", usual["layers"] if layers is None else layers, 0)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=followed(LENGTH, scaler))
+        self.variant = usual = variant if isinstance(variant, Variant) else varied(variant)
+        self.layers = whole("layers", usual.layers if layers is None else layers, 0)
         self.hidden = whole("hidden", hidden, 2)
-        self.embedding = whole("embedding", embedding, 1)
+        self.embedding = hidden // 2
         self.eta, self.tau = positive("eta", eta), positive("tau", tau, 2.0 / 3.0)
-        self.beta, self.smoothing = positive("beta", beta, 1.0), positive("smoothing", smoothing)
-        self.hedge, self.biases = one_of("hedge", hedge, HEDGES), one_of("biases", biases, (False, True))
-        self.initial = one_of("initial", initial or usual["initial"], ("isometric", "uniform"))
-        self.temperature = (
-            usual["temperature"] if temperature is None else positive("temperature", temperature)
-        )
-        self.gradient = one_of("gradient", gradient or usual["gradient"], ("uniform", "hedge"))
-        self.anchors = tuple(
-            one_of("anchors", name, ANCHORS)
-            for name in a_list("anchors", usual["anchors"] if anchors is None else anchors)
-        )
-        if len(set(self.anchors)) < len(self.anchors):
-            raise SettingsError(f"anchors must be different ones, not {', '.join(self.anchors)}")
-        #: Of the learned models in the vote.
-        self.share = 1.0
-        if self.anchors:
-            self.share = positive("share", usual["share"] if share is None else share, 1.0)
-        self.pull = not_negative("pull", usual["pull"] if pull is None else pull)
+        self.share = _share(usual.share if share is None else share)
+        if not usual.anchors:
+            self.share = 1.0
+        #: Un-learned metrics that vote.
+        self.anchors = usual.anchors if self.share < 1.0 else ()
         self.seed = whole("seed", seed, 0)
         self.batch, self.path = whole("batch", batch, 1), one_of("path", path, PATHS)
-        self.device = one_of("device", device, DEVICES)
-        if self.path == "torch":
-            autograd.require(self.device)
-        elif self.device != "cpu":
-            raise SettingsError(f'device {self.device} needs path = "torch"')
+        if self.path != "compiled":
+            autograd.require(self._device)
         self._rule = Rule(
             eta=self.eta,
             tau=self.tau,
-            temperature=self.temperature,
-            by_alpha=self.gradient == "hedge",
-            beta=self.beta,
-            floor=self.smoothing / (self.layers + 1),
-            hedge=self.hedge,
+            temperature=usual.temperature,
+            by_alpha=usual.gradient == "hedge",
+            beta=usual.beta,
+            floor=usual.smoothing / (self.layers + 1),
+            hedge=usual.hedge,
             share=self.share,
         )
-        self._lift = Lift(not_negative("lift", usual["lift"] if lift is None else lift))
+        self._lift = Lift(usual.lift)
         self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
         self._network = self._zeros(0)
         #: Gradients of a batch; empty in the compiled form with one triplet per step, which needs none.
@@ -323,13 +284,24 @@ class OAHU(SingleModal):
         return np.concatenate([f * e for f, e in zip(factors, self._embedded(Z), strict=True)], axis=1)
 
     def _zeros(self, d: int) -> OAHUNetwork:
-        return OAHUNetwork.zeros(d, self.layers, self.hidden, self.embedding, self.biases, self.dtype)
+        return OAHUNetwork.zeros(d, self.layers, self.hidden, self.embedding, self.variant.biases, self.dtype)
 
     def _random(self, inputs: int) -> OAHUNetwork:
-        isometric = self.initial == "isometric"
+        isometric = self.variant.initial == "isometric"
         return OAHUNetwork.random(
-            inputs, self.layers, self.hidden, self.embedding, self.biases, isometric, self.seed, self.dtype
+            inputs,
+            self.layers,
+            self.hidden,
+            self.embedding,
+            self.variant.biases,
+            isometric,
+            self.seed,
+            self.dtype,
         )
+
+    @property
+    def _device(self) -> str:
+        return "cuda" if self.path == "cuda" else "cpu"
 
     @property
     def _alone(self) -> bool:
@@ -351,7 +323,7 @@ class OAHU(SingleModal):
     def _beside(self, inputs: int) -> None:
         """Create the rest of the state for a network with that many inputs."""
         self._sums = self._zeros(0 if self._alone else inputs)
-        self._origin = self._random(inputs) if self.pull > 0.0 else self._zeros(0)
+        self._origin = self._random(inputs) if self.variant.pull > 0.0 else self._zeros(0)
 
     def _model(self) -> State:
         state = {"alpha": self.alpha} | self._network.state() | self._lift.state() | self._positives.state()
@@ -372,7 +344,7 @@ class OAHU(SingleModal):
             if alpha.shape != (self.layers + 1,):
                 raise ValueError(f"alpha should be {(self.layers + 1,)}, the state holds {alpha.shape}")
             if ("b1" in state) != ("b1" in network.state()):
-                raise ValueError(f"biases are {self.biases} here")
+                raise ValueError(f"biases are {self.variant.biases} here")
             if state["lift"] != self._lift.kappa:
                 raise ValueError(f"lift is {self._lift.kappa} here")
             if bool(begun) != (self.batch > 1):
@@ -447,12 +419,12 @@ class OAHU(SingleModal):
     ) -> None:
         """Learn some triplets, with the pulls that are due among them."""
         counts = self._taken + np.cumsum(usable)
-        every = max(PULLED, self.batch) if self.pull > 0.0 else np.iinfo(np.int64).max
+        every = max(PULLED, self.batch) if self.variant.pull > 0.0 else np.iinfo(np.int64).max
         stops = np.flatnonzero(usable & (counts % every == 0)) + 1
         start = 0
         for stop in stops.tolist():
             self._stepped(X, index, usable, given, outcomes, look, slice(start, stop))
-            self._network.approach(self._origin, float(-np.expm1(-self.pull * every)))
+            self._network.approach(self._origin, float(-np.expm1(-self.variant.pull * every)))
             self._bound, start = -1.0, stop
         self._stepped(X, index, usable, given, outcomes, look, slice(start, len(index)))
         self._taken += int(usable.sum())
@@ -485,7 +457,7 @@ class OAHU(SingleModal):
         if self.path == "compiled":
             machine: Machine = NumpyMachine(self._network, self._sums)
         else:
-            machine = autograd.TorchMachine(self._network, self._sums, self.device)
+            machine = autograd.TorchMachine(self._network, self._sums, self._device)
         self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes, look, rows)
         machine.close()
 
@@ -498,3 +470,10 @@ class OAHU(SingleModal):
         """By the un-learned Euclidean distance, because the scaler's warm-up comes before the network."""
         near, far = (float(np.linalg.norm(points[0] - other)) for other in points[1:])
         return int(near >= far), 0.0, far - near
+
+
+def _share(value: float) -> float:
+    """A share above 0 and at most 1."""
+    if value == 1 and not isinstance(value, bool):
+        return 1.0
+    return positive("share", value, 1.0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.removed import Removed, always
 from kinstream.learners.base.scaler import LENGTH, PUBLISHED, WARM_UP
 from kinstream.learners.base.targets import Features, Targets
 from kinstream.learners.base.validation import one_of, positive, whole
@@ -63,11 +64,10 @@ class KernelLEGO(TargetLearner):
     eta : step size, above 0, in 1 / squared distance^2; about 0.1 / d^2 for a typical squared distance d in feature
         space. That is of order 1 for "rbf", which the default suits.
     kernel : "linear", x.x'; "rbf", exp(-|x - x'|^2 / (2 bandwidth^2)); or "polynomial",
-        (1 + x.x' / bandwidth^2)^degree.
+        (1 + x.x' / bandwidth^2)^2.
     budget : most points of the basis. The linear kernel needs no more than there are features, "rbf" as many as there
         are distinct vectors in the pairs to learn from, where that is affordable.
     bandwidth : in units of scaled features; by default the root of their number, which suits features of unit variance.
-    degree : of "polynomial", at least 1.
     loss, targets, y_similar, y_dissimilar : as for `kinstream.LEGO`; percentiles are those of distances
         in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
@@ -120,6 +120,10 @@ class KernelLEGO(TargetLearner):
     """
 
     algorithm: ClassVar[str] = "kernel-lego/11"
+    removed: ClassVar[dict[str, Removed]] = {"degree": always(2)}
+
+    #: Of the polynomial kernel.
+    degree: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -128,7 +132,6 @@ class KernelLEGO(TargetLearner):
         kernel: str = "rbf",
         budget: int = 256,
         bandwidth: float | None = None,
-        degree: int = 2,
         loss: str = "hinge",
         targets: str = "own",
         y_similar: float | None = None,
@@ -144,7 +147,6 @@ class KernelLEGO(TargetLearner):
         self.kernel = one_of("kernel", kernel, KERNELS)
         self.budget = whole("budget", budget, 2)
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
-        self.degree = whole("degree", degree, 1)
         self._points: kernel_lego.Model = self._room(0, 0)
         self._count = 0
 

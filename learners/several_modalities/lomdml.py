@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.removed import Removed, always
 from kinstream.learners.base.scaler import LENGTH, WARM_UP
 from kinstream.learners.base.several_modalities import MultiModal
 from kinstream.learners.base.validation import one_of, positive, whole
@@ -55,9 +56,7 @@ class LOMDML(MultiModal):
     own_hinge : whether a modality with a margin of 1 takes no step, by the gradient of its own loss. If false, every
         modality takes every step, as in the printed algorithm.
     guard : "clip" shortens a step to eta |a_i|^2 = 0.5, because a longer one could raise f_i, and scales the whole map
-        down when its Frobenius norm would exceed `norm_cap`; both count as clipped. "raw" is the published algorithm.
-    norm_cap : largest Frobenius norm of a map under "clip". It keeps numbers finite with contradictory triplets; a cap
-        near sqrt(d_i) also regularises.
+        down when its Frobenius norm would exceed 1e6; both count as clipped. "raw" is the published algorithm.
     dtype : "float64" or "float32", for the maps and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
         `kinstream.learners.base.scaler`. The paper scales every feature to [0, 1], which is "minmax".
@@ -102,6 +101,10 @@ class LOMDML(MultiModal):
     """
 
     algorithm: ClassVar[str] = "lomdml/12"
+    removed: ClassVar[dict[str, Removed]] = {"norm_cap": always(1e6)}
+
+    #: Largest Frobenius norm of a map under "clip", which keeps numbers finite with contradictory triplets.
+    norm_cap: ClassVar[float] = 1e6
 
     def __init__(
         self,
@@ -114,7 +117,6 @@ class LOMDML(MultiModal):
         seed: int = 0,
         own_hinge: bool = True,
         guard: str = "clip",
-        norm_cap: float = 1e6,
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
@@ -127,7 +129,6 @@ class LOMDML(MultiModal):
         self.seed = whole("seed", seed, 0)
         self.own_hinge = one_of("own_hinge", own_hinge, (True, False))
         self.guard = one_of("guard", guard, GUARDS)
-        self.norm_cap = positive("norm_cap", norm_cap)
         self._waits = init == "pca"
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         #: The transposed maps (d, r) of all modalities, one after the other; empty until the warm-up of "pca" is over.

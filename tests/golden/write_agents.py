@@ -39,6 +39,8 @@ CHECKPOINTS: Final = FOLDER / "checkpoints"
 SMALL: Final[dict[str, Any]] = {"warm_up": 8, "buffer": 24, "refit_every": 24}
 #: The same kind in the unit that is the default.
 FOLLOWING: Final[dict[str, Any]] = {"scaler": "zscore"}
+#: Whose scaler follows the features whatever the unit.
+ALWAYS: Final = ("oahu",)
 #: Whose outcomes the metrics agent has counted: one with weights among them.
 COUNTED: Final = ("opml", "omks")
 #: What the defaults of a kind were when its checkpoint was written.
@@ -61,8 +63,9 @@ def config(root: Path | str, then: bool = False) -> Settings:
         arguments |= THEN.get(kind, {}) if then else {}
         # These generations began before learners held events out.
         made[kind] = {"kind": kind, "from": [follows], "held_out": 0.0, **arguments}
-        if learners.has(kind, "unit"):
+        if learners.has(kind, "unit") or kind in ALWAYS:
             made[f"{kind}-{LENGTH}"] = {**made[kind], **FOLLOWING}
+        if learners.has(kind, "unit"):
             made[kind]["unit"] = PUBLISHED
     return Settings.model_validate(
         {

@@ -124,8 +124,8 @@ WIDE: list[tuple[str, dict[str, Any], Kind]] = [
         for kind in (Kind.PAIR, Kind.TRIPLET)
     ),
     ("lomdml", {"eta": 0.1, "rank": 8, "margin": 1.0}, Kind.TRIPLET),
-    ("oahu", {"hidden": 10, "embedding": 6}, Kind.TRIPLET),
-    ("oahu", {"hidden": 10, "embedding": 6, "batch": 7}, Kind.TRIPLET),
+    ("oahu", {"hidden": 10}, Kind.TRIPLET),
+    ("oahu", {"hidden": 10, "batch": 7}, Kind.TRIPLET),
     ("omdml", {"margin": 1.0}, Kind.TRIPLET),
     ("omks", {"warm_up": 20, "budget": 30}, Kind.TRIPLET),
 ]

@@ -18,6 +18,7 @@ from kinstream.learners.base.learner import Learner
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.export import origin
 from kinstream.learners.models.onnx import encode_onnx
+from kinstream.learners.oahu.variants import varied
 from kinstream.learners.one_modality.kernel_lego import KernelLEGO
 from kinstream.learners.several_modalities.omdl_lr import OMDLLR
 from kinstream.learners.several_modalities.omks import OMKS
@@ -146,15 +147,15 @@ def test_a_fusion_has_an_input_for_each_modality_that_measures(base: str, how: s
     "settings",
     [
         {"variant": "published"},
-        {"variant": "published", "lift": 0.3, "biases": True, "layers": 3},
-        {"anchors": ["cosine"], "layers": 0},
-        {"anchors": ["lifted"], "lift": 0.0},
-        {"batch": 8, "biases": True, "scaler": "zscore", "warm_up": 40},
+        {"variant": varied("published", lift=0.3, biases=True), "layers": 3},
+        {"variant": varied(anchors=("cosine",)), "layers": 0},
+        {"variant": varied(anchors=("lifted",), lift=0.0)},
+        {"variant": varied(biases=True), "batch": 8, "scaler": "zscore", "warm_up": 40},
     ],
     ids=str,
 )
 def test_networks_of_oahu(settings: dict[str, Any], dtype: str) -> None:
-    check(learned("oahu", hidden=12, embedding=6, dtype=dtype, **settings))
+    check(learned("oahu", hidden=12, dtype=dtype, **settings))
 
 
 @pytest.mark.parametrize("kind", ["opml", "mixture", "fusion", "oahu"])

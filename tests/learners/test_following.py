@@ -31,7 +31,7 @@ from tests.learners.multi import multi_blocks
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples
 
-KINDS = tuple(kind for kind in names() if has(kind, "unit") and kind != "fusion")
+KINDS = tuple(kind for kind in names() if (has(kind, "unit") or kind == "oahu") and kind != "fusion")
 #: Of several modalities.
 SEVERAL = ("lomdml", "omdl-lr-like", "omdml", "omks")
 #: Whose map is not carried over, or is none.

@@ -285,7 +285,7 @@ def test_blocked_ways_of_added_metrics_are_triplets_one_by_one_to_rounding(
 
 def test_added_votes_of_networks_are_triplets_one_by_one_to_rounding() -> None:
     """Of un-learned metrics beside the learned ones, once the mean length of vectors is known."""
-    settings = {"layers": 2, "hidden": 8, "embedding": 4, "eta": 0.05, "dtype": "float64"}
+    settings = {"layers": 2, "hidden": 8, "eta": 0.05, "dtype": "float64"}
     for variant in ("published", "anchored"):
         before = multi_blocks(14, (5, 3), 1, 200)
         right, wrong = as_one_by_one(

@@ -33,7 +33,7 @@ def test_it_is_lego_over_coordinates_of_the_feature_space(
 ) -> None:
     draw = np.random.default_rng(seed)
     X = 10.0**size * draw.normal(size=(12, d))
-    others: dict[str, Any] = {"kernel": kernel, "bandwidth": 10.0**size * np.sqrt(d), "degree": 3}
+    others: dict[str, Any] = {"kernel": kernel, "bandwidth": 10.0**size * np.sqrt(d)}
     E = KernelLEGO(**others).coordinates(X)
     typical = float(np.mean(np.sum((E[:6] - E[6:]) ** 2, axis=1)))
     shared: dict[str, Any] = {"loss": loss, "y_similar": 0.3 * typical, "y_dissimilar": 1.5 * typical}
@@ -245,7 +245,7 @@ def test_hyper_parameters_are_refused_by_name() -> None:
     for name in ("kernel", "loss", "targets", "dtype", "scaler"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
             KernelLEGO(**{name: "other"})
-    for name, value in (("eta", 0.0), ("bandwidth", -1.0), ("budget", 1), ("degree", 0), ("degree", 1.5)):
+    for name, value in (("eta", 0.0), ("bandwidth", -1.0), ("budget", 1)):
         with pytest.raises(SettingsError, match=f"{name} must be"):
             KernelLEGO(**{name: value})
 

@@ -149,8 +149,11 @@ def test_pca_of_fewer_vectors_than_rows() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_triplets_that_contradict_each_other_end_at_the_cap(dtype: str) -> None:
-    learner = LOMDML(3, 1e-2, margin=1e6, norm_cap=50.0, own_hinge=False, dtype=dtype)
+def test_triplets_that_contradict_each_other_end_at_the_cap(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOMDML, "norm_cap", 50.0)
+    learner = LOMDML(3, 1e-2, margin=1e6, own_hinge=False, dtype=dtype)
     for message in multi_blocks(2, (4, 2), 6, 80, 30.0):
         learner.learn(message)
         outcomes = learner.learn(replace(message, index=message.index[:, [0, 2, 1]].copy()))
@@ -229,7 +232,6 @@ def test_what_does_not_fit_is_refused() -> None:
         ("seed", -1),
         ("own_hinge", "yes"),
         ("guard", "none"),
-        ("norm_cap", 0.0),
         ("dtype", "float16"),
         ("scaler", "robust"),
         ("warm_up", 1),

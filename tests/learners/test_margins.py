@@ -54,7 +54,7 @@ def test_margins_of_several_modalities_are_those_before_each_step(
 def test_margins_of_networks_are_those_of_their_vote(path: str, batch: int) -> None:
     if path == "torch":
         pytest.importorskip("torch")
-    settings = {"layers": 1, "hidden": 6, "embedding": 3, "eta": 0.05, "dtype": "float64"}
+    settings = {"layers": 1, "hidden": 6, "eta": 0.05, "dtype": "float64"}
     learner: Any = create("oahu", **settings, path=path, batch=batch)
     learner.learn(multi_blocks(6, (4,), 1, 200)[0])
     for single in singles(multi_blocks(7, (4,), 1)[0]):

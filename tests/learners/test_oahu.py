@@ -18,14 +18,15 @@ from kinstream.learners.kernels.ensembles.oahu import bounds, hedge
 from kinstream.learners.oahu.anchors import MEASURED
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.step_rule import HEDGES
-from kinstream.learners.registry import create
+from kinstream.learners.oahu.variants import Variant, varied
+from kinstream.learners.registry import create, settings_of
 from kinstream.streams.errors import SettingsError
 from kinstream.testing.blocks import block, rows_of
 from kinstream.testing.learners import digest
 from tests.learners.oahu_numpy import OAHUNumpy, Weights, distances, forward
 
 Triplets = NDArray[np.float64]
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "embedding": 5}
+SMALL: dict[str, Any] = {"layers": 2, "hidden": 8}
 VARIANTS = ("anchored", "published")
 PATHS = ("compiled", "torch")
 KAPPA = 0.25
@@ -47,7 +48,7 @@ def begin(learner: OAHU, d: int) -> None:
 
 def inputs_of(learner: OAHU, T: Triplets, seen: int = 0, squares: float = 0.0) -> Triplets:
     """What the network gets to see of triplets (3, m, d): with c behind them, c^2 = KAPPA times the mean so far."""
-    if learner.variant == "published":
+    if learner.variant.lift == 0.0:
         return T
     lifted = []
     for triplet in T.transpose(1, 0, 2):
@@ -65,17 +66,17 @@ def plain(learner: OAHU) -> OAHUNumpy:
         learner.alpha,
         eta=learner.eta,
         tau=learner.tau,
-        beta=learner.beta,
-        s=learner.smoothing,
-        hedge=learner.hedge,
-        temperature=learner.temperature,
-        by_alpha=learner.gradient == "hedge",
+        beta=learner.variant.beta,
+        s=learner.variant.smoothing,
+        hedge=learner.variant.hedge,
+        temperature=learner.variant.temperature,
+        by_alpha=learner.variant.gradient == "hedge",
     )
 
 
-def begun(variant: str, d: int, seed: int = 0, **settings: Any) -> OAHU:
+def begun(variant: str, d: int, seed: int = 0, biases: bool = False, **settings: Any) -> OAHU:
     """A float64 learner with random weights and alpha, as if it had been learning for a while."""
-    learner = OAHU(variant, dtype="float64", initial="uniform", seed=seed, **settings)
+    learner = OAHU(varied(variant, initial="uniform", biases=biases), dtype="float64", seed=seed, **settings)
     begin(learner, d)
     draw = np.random.default_rng(seed)
     state: State = {}
@@ -118,9 +119,7 @@ def parameters(learner: OAHU) -> str:
 @pytest.mark.parametrize("layers", [0, 1, 2, 5])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_gradient_is_a_finite_difference(variant: str, layers: int, biases: bool) -> None:
-    learner = begun(
-        variant, 3, seed=layers + 1, layers=layers, hidden=12, embedding=4, eta=1.0, biases=biases
-    )
+    learner = begun(variant, 3, seed=layers + 1, layers=layers, hidden=12, eta=1.0, biases=biases)
     T = triplets_of(layers, 1, 3)
     form = plain(learner)
     triplet = tuple(inputs_of(learner, T)[:, 0])
@@ -152,8 +151,7 @@ def test_every_gradient_is_a_finite_difference(variant: str, layers: int, biases
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("d", [2, 7])
 def test_a_stream_ends_where_the_spec_in_numpy_does(d: int, variant: str, hedge: str) -> None:
-    settings = SMALL | {"hedge": hedge, "biases": d == 7, "dtype": "float64"}
-    learner = OAHU(variant, **settings)
+    learner = OAHU(varied(variant, hedge=hedge, biases=d == 7), dtype="float64", **SMALL)
     T = triplets_of(1, 100, d)
     begin(learner, d)
     form = plain(learner)
@@ -189,7 +187,7 @@ def anchors_margin(T: Triplets, t: int) -> float:
     return float(np.mean(margins))
 
 
-def compared(variant: str, dtype: str, d: int, steps: int, together: int, **settings: Any) -> None:
+def compared(variant: str | Variant, dtype: str, d: int, steps: int, together: int, **settings: Any) -> None:
     """Steps of the compiled loop and of torch, some together from the same state: rounding errors grow with each.
 
     In float32 a unit at the edge of its ReLU, or an embedding next to zero, may magnify the rounding of one step.
@@ -214,7 +212,7 @@ def test_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
     compared(variant, dtype, 17, 200, 1)
     compared(variant, dtype, 17, 200, 5)
     for layers in (0, 1):
-        compared(variant, dtype, 3, 100, 5, layers=layers, hidden=7, embedding=4, biases=layers == 1)
+        compared(varied(variant, biases=layers == 1), dtype, 3, 100, 5, layers=layers, hidden=7)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -294,7 +292,7 @@ def test_the_hedge_is_that_of_the_spec(losses: list[float], beta: float, rule: s
 def test_what_holds_after_every_step(
     d: int, scale: float, variant: str, layers: int, dtype: str, biases: bool, seed: int
 ) -> None:
-    learner = OAHU(variant, layers=layers, hidden=8, embedding=5, dtype=dtype, biases=biases, seed=seed)
+    learner = OAHU(varied(variant, biases=biases), layers=layers, hidden=8, dtype=dtype, seed=seed)
     T = triplets_of(seed, 12, d, scale)
     X = T.reshape(-1, d)
     eps = float(np.finfo(dtype).eps)
@@ -312,7 +310,10 @@ def test_what_holds_after_every_step(
             assert digest(after) == digest(before)
         alpha = learner.alpha
         assert alpha.sum() == pytest.approx(1.0, abs=1e-12)
-        assert alpha.min() >= learner.smoothing / ((layers + 1) * (1.0 + learner.smoothing)) - 1e-12
+        assert (
+            alpha.min()
+            >= learner.variant.smoothing / ((layers + 1) * (1.0 + learner.variant.smoothing)) - 1e-12
+        )
         for name, value in after.items():
             assert np.isfinite(value).all()
             if name.startswith("Theta"):
@@ -332,7 +333,7 @@ def test_what_holds_after_every_step(
 @pytest.mark.parametrize("d", [2, 3, 17, 64])
 def test_a_small_step_lowers_the_loss_as_its_gradient_says(d: int, variant: str) -> None:
     for seed in range(5):
-        learner = begun(variant, d, seed, layers=3, hidden=10, embedding=6, eta=1e-5)
+        learner = begun(variant, d, seed, layers=3, hidden=10, eta=1e-5)
         T = triplets_of(seed, 1, d)
         form, lifted = plain(learner), inputs_of(learner, T)
         triplet = (lifted[0, 0], lifted[1, 0], lifted[2, 0])
@@ -447,11 +448,11 @@ def test_huge_vectors_do_no_harm(variant: str, dtype: str, size: float, path: st
 @pytest.mark.parametrize("path", PATHS)
 def test_an_overflow_on_the_way_back_is_rejected(path: str) -> None:
     """Weights so large that a gradient is no number, and yet all embeddings are."""
-    learner = OAHU("published", path=path, layers=1, hidden=2, embedding=2)
+    learner = OAHU("published", path=path, layers=1, hidden=4)
     begin(learner, 2)
     state = learner.state()
-    state["W1"] = np.array([[1e-40, 0.0], [0.0, 1e-40]], np.float32)
-    state["Theta1"] = np.array([[1e32, 1e32], [1e32, -1e32]], np.float32)
+    state["W1"] = np.array([[1e-40, 0.0, 0.0, 0.0], [0.0, 1e-40, 0.0, 0.0]], np.float32)
+    state["Theta1"] = np.array([[1e32, 1e32], [1e32, -1e32], [0.0, 0.0], [0.0, 0.0]], np.float32)
     learner.restore(state)
     before = parameters(learner)
     outcomes = learner.learn_triplets(*np.array([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]]]))
@@ -463,7 +464,9 @@ def test_an_overflow_on_the_way_back_is_rejected(path: str) -> None:
 )
 def test_the_pull_goes_towards_the_first_weights_at_its_places_in_the_stream(path: str, batch: int) -> None:
     T, every = triplets_of(6, 700, 5), max(256, batch)
-    pulled, free = (OAHU(dtype="float64", path=path, batch=batch, pull=pull, **SMALL) for pull in (1e-3, 0.0))
+    pulled, free = (
+        OAHU(varied(pull=pull), dtype="float64", path=path, batch=batch, **SMALL) for pull in (1e-3, 0.0)
+    )
     begin(free, 5)
     origin = learned(free)
     for start in (0, every):
@@ -496,7 +499,7 @@ def test_seeds_say_where_it_begins() -> None:
 
 
 def test_the_isometric_beginning_ranks_like_the_cosine_of_lifted_vectors() -> None:
-    learner = OAHU(dtype="float64", hidden=40, embedding=20)
+    learner = OAHU(dtype="float64", hidden=40)
     X = triplets_of(1, 30, 9)[0]
     begin(learner, 9)
     lifted = learner._lift.apply(X, 4.0)
@@ -526,28 +529,90 @@ def test_where_blocks_end_changes_nothing_but_rounding(dtype: str) -> None:
 
 
 def test_settings_are_refused_by_name() -> None:
-    for name in ("path", "variant", "hedge", "initial", "gradient", "dtype", "scaler"):
+    for name in ("path", "variant", "dtype", "scaler"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
             OAHU(**{name: "other"})  # type: ignore[arg-type]
-    for name in ("eta", "tau", "beta", "smoothing", "temperature", "share"):
-        for value in (0.0, -1.0, math.nan, math.inf, "1", True):
+    for name in ("hedge", "initial", "gradient"):
+        with pytest.raises(SettingsError, match=f"{name} must be one of"):
+            varied("anchored", **{name: "other"})
+    for value in (0.0, -1.0, math.nan, math.inf, "1", True):
+        for name in ("eta", "tau", "share"):
             with pytest.raises(SettingsError, match=f"{name} must be"):
                 OAHU(**{name: value})  # type: ignore[arg-type]
-    for name, value in (("tau", 0.7), ("beta", 1.0), ("share", 1.0), ("lift", -0.1), ("lift", math.inf)):
+        for name in ("beta", "smoothing"):
+            with pytest.raises(SettingsError, match=f"{name} must be"):
+                varied("anchored", **{name: value})
+    for name, value in (
+        ("beta", 1.0),
+        ("lift", -0.1),
+        ("lift", math.inf),
+        ("temperature", 0.0),
+        ("pull", -1.0),
+    ):
+        with pytest.raises(SettingsError, match=f"{name} must be"):
+            varied("anchored", **{name: value})
+    for name, value in (("tau", 0.7), ("share", 1.1)):
         with pytest.raises(SettingsError, match=f"{name} must be"):
             OAHU(**{name: value})  # type: ignore[arg-type]
-    for name, value in (("layers", -1), ("hidden", 1), ("embedding", 0), ("seed", -1), ("layers", 1.5)):
+    for name, value in (("layers", -1), ("hidden", 1), ("seed", -1), ("layers", 1.5)):
         with pytest.raises(SettingsError, match=f"{name} must be a whole number"):
             OAHU(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="biases must be one of False, True"):
-        OAHU(biases="yes")  # type: ignore[arg-type]
+        varied(biases="yes")
+    with pytest.raises(SettingsError, match="variant must be one of anchored, published"):
+        varied("other")
     with pytest.raises(SettingsError, match="anchors must be one of euclidean, cosine, lifted"):
-        OAHU(anchors=["manhattan"])
-    for anchors in ("cosine", ["cosine", "cosine"]):
-        with pytest.raises(SettingsError, match="anchors must"):
-            OAHU(anchors=anchors)  # type: ignore[arg-type]
+        varied(anchors=("manhattan",))
+    with pytest.raises(SettingsError, match="anchors must be different ones"):
+        varied(anchors=("cosine", "cosine"))
     with pytest.raises(SettingsError, match="has no setting depth"):
         create("oahu", depth=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ({"hedge": "literal", "biases": False, "beta": 0.99, "smoothing": 0.1}, None),
+        ({"initial": "isometric", "lift": 0.25, "anchors": ["euclidean", "cosine", "lifted"]}, None),
+        ({"variant": "published", "lift": 0.0, "pull": 0.0, "gradient": "hedge", "anchors": []}, None),
+        ({"hidden": 9, "embedding": 4}, None),
+        ({"device": "cpu", "unit": "length", "scaler": "zscore"}, None),
+        ({"unit": "published"}, None),
+        ({"anchors": [], "share": 1.0}, None),
+        ({"hedge": "exp"}, "hedge was removed: it follows from `variant`"),
+        ({"variant": "published", "lift": 0.25}, "lift was removed: it follows from `variant`"),
+        ({"variant": ["published"], "lift": 0.0}, "lift was removed: it follows from `variant`"),
+        ({"anchors": []}, "anchors was removed: .* `share = 1.0` for none"),
+        ({"embedding": 20}, "embedding was removed: it is half of `hidden`"),
+        ({"hidden": "9", "embedding": 4}, "embedding was removed: it is half of `hidden`"),
+        ({"device": "cuda", "path": "torch"}, 'device was removed: write `path = "cuda"`'),
+        ({"unit": "published", "scaler": "zscore"}, "unit was removed: scales always follow"),
+    ],
+    ids=str,
+)
+def test_settings_of_earlier_versions_are_read_where_they_change_nothing(
+    given: dict[str, Any], instead: str | None
+) -> None:
+    if instead is not None:
+        with pytest.raises(SettingsError, match=instead):
+            create("oahu", **given)
+        return
+    now = {name: value for name, value in given.items() if name in settings_of("oahu")}
+    states = []
+    for one in (given, now):
+        learner: Any = create("oahu", **one)
+        learner.learn_triplets(*triplets_of(2, 20, 5))
+        states.append((learner.algorithm, learner.embedding, digest(learner.state())))
+    assert states[0] == states[1] and now != given
+
+
+def test_a_share_of_one_is_the_vote_of_the_learned_metrics_alone() -> None:
+    T = triplets_of(1, 40, 6)
+    alone, none = OAHU(share=1.0, **SMALL), OAHU(varied(anchors=()), **SMALL)
+    for learner in (alone, none):
+        learner.learn_triplets(*T)
+    assert list(alone.weights) == ["E0", "E1", "E2"]
+    assert digest(alone.state()) == digest(none.state())
 
 
 @pytest.mark.parametrize(
@@ -555,9 +620,8 @@ def test_settings_are_refused_by_name() -> None:
     [
         {"layers": 1},
         {"layers": 3},
-        {"hidden": 9},
-        {"embedding": 6},
-        {"biases": True},
+        {"hidden": 10},
+        {"variant": varied(biases=True)},
         {"dtype": "float32"},
         {"batch": 3},
     ],

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from kinstream.cli.main import cli
+from kinstream.learners import registry as learners
 from kinstream.processors.registry import create, names
 from tests.docs.settings_reference import sections
 
@@ -45,3 +46,8 @@ def test_there_are_few_commands_with_few_options() -> None:
 @pytest.mark.parametrize("kind", names())
 def test_a_builder_has_few_settings(kind: str) -> None:
     assert len(signature(type(create(kind))).parameters) <= MOST
+
+
+@pytest.mark.parametrize("kind", learners.own_names())
+def test_a_learner_has_few_settings(kind: str) -> None:
+    assert len(signature(type(learners.create(kind))).parameters) <= MOST

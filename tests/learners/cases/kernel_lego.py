@@ -35,7 +35,7 @@ def cases() -> list[Case]:
         found.append(
             Case(f"kernel-lego:rbf-{dtype}", make, catalogue_blocks(1, 7), tolerance, elsewhere=elsewhere)
         )
-    make = partial(create, "kernel-lego", kernel="polynomial", degree=3, loss="squared", budget=24, warm_up=2)
+    make = partial(create, "kernel-lego", kernel="polynomial", loss="squared", budget=24, warm_up=2)
     found.append(Case("kernel-lego:polynomial", make, catalogue_blocks(2, 3), watching=TARGETS_STATE))
     make = partial(create, "kernel-lego", eta=1e-2, kernel="linear", budget=50, targets="block")
     found.append(Case("kernel-lego:linear", make, pair_blocks(3, 6, targets=True), watching=TARGETS_STATE))
