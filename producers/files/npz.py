@@ -91,6 +91,9 @@ def as_column(array: NDArray[Any], where: Where) -> pa.Array:
     """
     if array.dtype.kind not in "biufU" or not array.ndim:
         raise where.wrong(f"holds {array.dtype} of shape {array.shape}, not numbers or text")
+    if array.ndim == 1 and array.dtype.kind == "U":
+        # Arrow ends a text of numpy's at its first zero.
+        return pa.array(array.tolist(), pa.string())
     if array.ndim == 1:
         return pa.array(array.astype(np.float64) if array.dtype.kind == "f" else array)
     if array.dtype.kind == "U" or not array.size:

@@ -162,7 +162,7 @@ PLAIN = {**WITH_TYPES, **CSV}
 
 
 @pytest.mark.parametrize("entry", PLAIN.values(), ids=PLAIN)
-@pytest.mark.parametrize("value", ["sku-1", "007", "1.5", "1e5", "caf\u00e9", 17, -3, 4006381333931])
+@pytest.mark.parametrize("value", ["sku-1", "007", "1.5", "1e5", "caf\u00e9", "a\0b", 17, -3, 4006381333931])
 def test_text_and_whole_numbers_are_names(
     tmp_path: Path, entry: Callable[[Path, Any], str], value: Any
 ) -> None:

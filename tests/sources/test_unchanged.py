@@ -32,6 +32,7 @@ def forms(text: str) -> dict[str, Any]:
         "letters": list(text),
         "numbers of the bytes": list(data),
         "the same as floats": [float(byte) for byte in data],
+        "bytes as Java has them": [byte - 256 if byte > 127 else byte for byte in data],
         "a map": {text: text},
     }
 

@@ -2,7 +2,7 @@
 
 PostgreSQL keeps long values outside of their rows, and its log repeats none that an update leaves as it is. Debezium
 writes a text in its place (`unavailable.value.placeholder`), in the type of the column: text, bytes, or a list of the
-text, of its letters or of the numbers of its bytes.
+text, of its letters or of the numbers of its bytes, which have a sign in Java.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Placeholder:
         self._texts = frozenset(texts)
         self._needles = tuple({*(one.encode() for one in texts), json.dumps(text)[1:-1].encode()})
         self._lists: dict[int, tuple[list[Any], ...]] = {}
-        for form in ([text], list(text), list(data)):
+        signed = [byte - 256 if byte > 127 else byte for byte in data]
+        for form in ([text], list(text), list(data), signed):
             self._lists[len(form)] = (*self._lists.get(len(form), ()), form)
 
     def may_be_in(self, value: bytes) -> bool:
