@@ -36,7 +36,7 @@ from kinstream.search.stores.base import (
 )
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column
-from kinstream.search.stores.postgres import SessionlessConnection, local, sessionless
+from kinstream.search.stores.postgres import TIMES, SessionlessConnection, local, sessionless
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
@@ -62,6 +62,8 @@ _UNFIT: Final = (
     errors.CharacterNotInRepertoire,
     errors.UntranslatableCharacter,
 )
+#: What a new connection may find, whose search path or role is another one.
+_MOVED: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.InsufficientPrivilege)
 _COLUMN: Final = (
     "select n.nspname, t.typname, a.atttypmod, c.relkind in ('r', 'p', 'm') and has_table_privilege(c.oid, 'select')"
     " from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace"
@@ -185,10 +187,13 @@ class PgVector:
                 column = self._look(self._idle)
             try:
                 return answer(column)
-            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError):
+            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
                 # The table may be another one than it was.
+                moved = isinstance(error, _MOVED)
+                if moved:
+                    self.close()
                 before, column = column, self._look(self._idle)
-                if column == before:
+                if column == before and not moved:
                     raise
                 return answer(column)
         except psycopg.Error as error:
@@ -392,6 +397,8 @@ class PgVector:
             connect_timeout=max(2, math.ceil(self._place.seconds)),
         )
         made.adapters.register_dumper(_Packed, _PackedDumper)
+        for name, loader in TIMES.items():
+            made.adapters.register_loader(name, loader)
         return made
 
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from psycopg import Connection, Pipeline, ProgrammingError, sql
+from psycopg import Connection, DataError, Pipeline, ProgrammingError, sql
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import send
 from psycopg.rows import TupleRow
+from psycopg.types import datetime as times
 
 from kinstream.streams.errors import SettingsError
 
@@ -49,6 +52,35 @@ class SessionlessConnection(Connection[TupleRow]):
         self._pipeline = SyncedPipeline(self)
         with super().pipeline() as pipeline:
             yield pipeline
+
+
+def _or_text(kind: type[Loader]) -> type[Loader]:
+    class OrText(Loader):
+        def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+            super().__init__(oid, context)
+            self._kind = kind(oid, context)
+
+        def load(self, data: Buffer) -> Any:
+            try:
+                return self._kind.load(data)
+            except (DataError, NotImplementedError):
+                return bytes(data).decode()
+
+    return OrText
+
+
+#: Loaders, by type: a time that Python cannot hold, such as infinity, or of a style that psycopg cannot read, is text.
+TIMES: Final = {
+    name: _or_text(kind)
+    for name, kind in (
+        ("date", times.DateLoader),
+        ("time", times.TimeLoader),
+        ("timetz", times.TimetzLoader),
+        ("timestamp", times.TimestampLoader),
+        ("timestamptz", times.TimestamptzLoader),
+        ("interval", times.IntervalLoader),
+    )
+}
 
 
 def sessionless(connection: str) -> tuple[str, dict[str, str]]:

@@ -130,3 +130,27 @@ def test_settings_of_the_index_hold_for_its_searches_alone(
     monkeypatch.delenv("PGOPTIONS", raising=False)
     with psycopg.connect(pooler, autocommit=True, prepare_threshold=None) as client:
         assert client.execute("show search_path").fetchone() == ('"$user", public',)
+
+
+@pytest.mark.parametrize(
+    "state", ["set search_path to other, public", "create temp table shoes (like public.shoes)"]
+)
+def test_what_others_leave_on_a_connection_is_nothing_to_a_table_that_is_named_with_its_schema(
+    server: Postgres, pooler: str, state: str
+) -> None:
+    with psycopg.connect(server.url, autocommit=True) as own:
+        own.execute("drop schema if exists other cascade")
+        own.execute("create schema other")
+        own.execute("create table other.shoes as select 'o' || id as id, embedding, lang, size from shoes")
+    # One after the other, clients get the same connection of the pooler.
+    with psycopg.connect(pooler, autocommit=True, prepare_threshold=None) as client:
+        client.execute(state)
+    path = "&options=-c%20search_path%3Dpublic,pg_temp"
+    for url, table in ((pooler, "public.shoes"), (pooler + path, "shoes")):
+        one = store(url, table)
+        assert one.check() == 4
+        for _ in range(4):
+            assert one.search(X[:1], 1, None).hits[0][0].id == "shoes-0"
+        one.close()
+    with psycopg.connect(pooler, autocommit=True, prepare_threshold=None) as client:
+        client.execute("discard all")

@@ -62,6 +62,8 @@ def table(server: Postgres) -> Iterator[Table]:
     yield found
     found.close()
     found.run(
+        "drop schema if exists elsewhere cascade",
+        "alter role postgres reset search_path",
         "drop table if exists docs cascade",
         "drop view if exists docs cascade",
         "alter extension vector set schema public",
@@ -100,6 +102,15 @@ CHANGES: dict[str, tuple[list[str], int | None, int]] = {
     ),
     "a view in its place": (
         ["alter table docs rename to old", "create view docs as select * from old", "select 1"],
+        3,
+        3,
+    ),
+    "another schema of the table, which new connections search": (
+        [
+            "create schema if not exists elsewhere",
+            "alter table docs set schema elsewhere",
+            "alter role postgres set search_path = elsewhere, public",
+        ],
         3,
         3,
     ),
@@ -161,6 +172,42 @@ def test_rows_without_a_vector_or_an_id_are_left_out(table: Table, kind: str, di
     assert (store.search(0 * X[:1], 2, None).hits == [[]]) is (distance == "cosine")
     table.run("delete from docs where embedding is not null")
     assert store.search(X[:1], 2, None).hits == [[]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("date", "infinity"),
+        ("date", "4000-01-01 BC"),
+        ("timestamp", "-infinity"),
+        ("timestamptz", "infinity"),
+        ("timestamptz", "12000-01-01 00:00:00+00"),
+        ("time", "24:00:00"),
+        ("timetz", "24:00:00+00"),
+        ("interval", "99999999 years"),
+    ],
+)
+def test_times_that_python_cannot_hold_are_shown_as_text(table: Table, kind: str, value: str) -> None:
+    table.run(
+        f"alter table docs alter lang type {kind} using case lang when 'en' then '{value}'::{kind}"
+        f" else '{'1 day' if kind == 'interval' else '2026-05-01 12:00'}'::{kind} end"
+    )
+    (hits,) = table.store().search(X[:1], 4, None).hits
+    with psycopg.connect(table.url) as connection:
+        (written,) = connection.execute(f"select '{value}'::{kind}::text").fetchone() or ()
+    assert ids(hits) == NAMES
+    assert hits[0].fields["lang"] == hits[2].fields["lang"] == written
+    assert type(hits[1].fields["lang"]) is not str
+
+
+def test_times_of_any_style_are_shown(table: Table) -> None:
+    table.run(
+        "alter table docs alter lang type interval using '1 day'",
+        "alter role postgres set intervalstyle = iso_8601",
+    )
+    (hits,) = table.store().search(X[:1], 1, None).hits
+    table.run("alter role postgres reset intervalstyle")
+    assert (ids(hits), hits[0].fields) == (["a"], {"lang": "P1D"})
 
 
 def test_rows_of_other_lengths_are_left_out(table: Table) -> None:
