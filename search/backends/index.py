@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kinstream.search.backends.base import (
     Found,
@@ -51,11 +51,13 @@ class Rebuilt:
     trouble : why the newest model cannot be taken over; None if there is no error.
     """
 
-    def __init__(self, searcher: Searcher, rebuild_seconds: float) -> None:
+    #: Least seconds between two builds.
+    pause: ClassVar[float] = 1.0
+
+    def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
         self.behind_since: float | None = None
         self.trouble: str | None = None
-        self._rebuild_seconds = rebuild_seconds
         self._next_build = 0.0
 
     def follow(self) -> None:
@@ -83,7 +85,7 @@ class Rebuilt:
         # A model that arrived meanwhile is newer than the serving one, and has been known since now at the earliest.
         self.behind_since = began
         # At most half of the time goes into building.
-        self._next_build = time.monotonic() + max(self._rebuild_seconds, searcher.build_seconds)
+        self._next_build = time.monotonic() + max(self.pause, searcher.build_seconds)
 
     def _step(self) -> None:
         """Move the index by what is known between announced models."""
@@ -92,10 +94,8 @@ class Rebuilt:
 class Stepped(Rebuilt):
     """The same for a learner whose updates are followed."""
 
-    def __init__(
-        self, searcher: Searcher, rebuild_seconds: float, newest: Newest, stepping: Stepping
-    ) -> None:
-        super().__init__(searcher, rebuild_seconds)
+    def __init__(self, searcher: Searcher, newest: Newest, stepping: Stepping) -> None:
+        super().__init__(searcher)
         self._newest, self._stepping = newest, stepping
 
     def _step(self) -> None:
@@ -166,21 +166,16 @@ class IndexSpace(Space):
         #: The state of the catalogue that answers name.
         self.partition: Callable[[], int | None] = lambda: None
         self.answered: Callable[[str, Searcher, Vectors | None, Answer], None] = lambda *_: None
-        seconds = settings.serve.rebuild_seconds
         if self._deciding is not None:
             self.searcher = Searcher(name, plan, _serving(self._deciding))
             self.candidate = Searcher(name, plan, _candidate(self._deciding))
         else:
             self.searcher = Searcher(name, plan, newest)
         self.rebuilt = (
-            Rebuilt(self.searcher, seconds)
-            if self.stepping is None
-            else Stepped(self.searcher, seconds, newest, self.stepping)
+            Rebuilt(self.searcher) if self.stepping is None else Stepped(self.searcher, newest, self.stepping)
         )
         #: Every index that a thread keeps on its model.
-        self.indexes = (
-            [self.rebuilt] if self.candidate is None else [self.rebuilt, Rebuilt(self.candidate, seconds)]
-        )
+        self.indexes = [self.rebuilt] if self.candidate is None else [self.rebuilt, Rebuilt(self.candidate)]
 
     # ---- state --------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 #: Settings of earlier versions.
 _GONE: Final[dict[Path, str]] = {
     ("worker", "group_protocol"): "it was removed: workers join by Kafka's classic protocol; leave it out",
+    ("serve", "rebuild_seconds"): "it was removed: an index is built at most once a second; leave it out",
     ("search",): "there is no such section: the service is [serve], and its spaces are [serve.spaces.NAME]",
     (
         "gateway",

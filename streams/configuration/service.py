@@ -171,8 +171,6 @@ class ServeSettings(Section):
     """log each request: client, path, space, status, time"""
     redrives_of: Name | None = None
     """builder whose redriven items are applied"""
-    rebuild_seconds: float = Field(default=1.0, ge=0)
-    """least time between two builds of an index"""
     recall_every: int = Field(default=1_000, ge=0)
     """one query in so many to our own index is checked by an exact scan; 0: none"""
     store_seconds: float = Field(default=5.0, gt=0)

@@ -98,6 +98,16 @@ def test_a_sink_may_name_a_space_of_other_settings_where_there_are_none(tmp_path
             "the learner 'portfolio' was removed: use 'mixture' in a new generation",
         ),
         (
+            "[serve]\nrebuild_seconds = 2",
+            "[serve] rebuild_seconds",
+            "it was removed: an index is built at most once a second; leave it out",
+        ),
+        (
+            "[learners.a]\nkind = 'oahu'\nfrom = ['one-pass']\nhedge = 'exp'",
+            "[learners.a] hedge",
+            "was removed: it follows from `variant`; leave it out, in a new generation",
+        ),
+        (
             "[worker]\ngroup_protocol = 'classic'",
             "[worker] group_protocol",
             "was removed: workers join by Kafka's classic protocol",

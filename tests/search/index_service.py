@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.backends.index import IndexSpace
+from kinstream.search.backends.index import IndexSpace, Rebuilt
 from kinstream.search.models.choice import Announcement
 from kinstream.search.models.decisions import Decisions
 from kinstream.search.models.feed import ModelFeed
@@ -41,6 +41,8 @@ from tests.learners.published_unit import create
 from tests.support.processes import until
 
 TOPIC = "kinstream.events"
+#: Models come fast here.
+Rebuilt.pause = 0.0
 
 
 def items(space: str, names: list[str], X: NDArray[Any], tombstones: tuple[str, ...] = ()) -> ItemBlock:
@@ -183,9 +185,7 @@ class Agent:
     ) -> None:
         drawn = {"gate": gate or {}, "randomise": randomise or {}}
         gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
-        self.settings = Settings.model_validate(
-            {"serve": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
-        )
+        self.settings = Settings.model_validate({"serve": {"recall_every": 0, **search}, **gated})
         self.announced = Announced()
         made: list[Events] = []
 
