@@ -384,7 +384,7 @@ class PgVector:
                 found = connection.execute(statement, parameters)
             return found.fetchall()
         finally:
-            if connection.closed or connection.info.pipeline_status:
+            if connection.closed:
                 connection.close()
             else:
                 idle.put(connection)

@@ -16,7 +16,6 @@ from psycopg import Connection, DataError, Pipeline, ProgrammingError, sql
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.generators import send
 from psycopg.rows import TupleRow
 from psycopg.types import datetime as times
 
@@ -28,20 +27,14 @@ _SETTING: Final = re.compile(r"(?:-c|--)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 
 class SyncedPipeline(Pipeline):
-    """A pipeline that is sent at once, and whose last message is its Sync.
+    """A pipeline whose last message is its Sync.
 
-    psycopg sends each statement by itself, for which the server wakes, and a Flush after the Sync. When a pooler has
-    released the server by then, it takes one for the Flush, and keeps it until a Sync that never comes.
+    psycopg sends a Flush after it. When a pooler has released the server by then, it takes one for the Flush, and keeps
+    it until a Sync that never comes.
     """
 
-    def _communicate_gen(self) -> Any:
-        yield from ()
-
     def _fetch_gen(self, *, flush: bool) -> Any:
-        while self.command_queue:
-            self.command_queue.popleft()()
-        yield from send(self.pgconn)
-        yield from super()._fetch_gen(flush=False)
+        return super()._fetch_gen(flush=False)
 
 
 class SessionlessConnection(Connection[TupleRow]):

@@ -311,13 +311,6 @@ def test_requests_that_are_late_leave_the_store_ready_and_others_answered(table:
             gateway.wait(lambda: connection.execute(count).fetchone() == (1,), "the statements have ended")
 
 
-def test_a_statement_that_cannot_be_sent_leaves_the_store_ready(table: Table) -> None:
-    store = table.store()
-    with pytest.raises(StoreAway, match="number of parameters"):
-        store.search(np.tile(X[:1], (1 << 16, 1)), 1, None)
-    assert ids(store.search(X[:1], 1, {"lang": "de"}).hits[0]) == ["b"]
-
-
 def test_the_gateway_answers_on_while_the_column_changes_and_rows_have_no_values(table: Table) -> None:
     own = section(
         backend="pgvector", connection=table.url, collection="docs", distance="cosine", columns=["lang"]
