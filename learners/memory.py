@@ -34,7 +34,7 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
     "omks": (0.0, 1_500),
     "opml": (2.0, 100),
     "pola": (3.0, 100),
-    "ranking": (0.0, 1_500),
+    "ranking": (0.0, 2_600),
     "rca": (4.0, 5_500),
     "rdml": (3.0, 100),
     "softmax": (3.0, 1_500),

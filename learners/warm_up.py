@@ -109,6 +109,7 @@ def _lists(vectors: Vectors) -> ConstraintBlock:
         actor=np.arange(1, 3, dtype=np.uint64),
         exponent=0.5,
         scores=Scores.of({"text": [1.0, 2.0, 3.0] * 2}),
+        names=np.array([1, 2, 3] * 2, np.uint64),
     )
     return ConstraintBlock(
         "",

@@ -6,10 +6,12 @@ from collections.abc import Collection
 from typing import Final
 
 #: The cosine or inner product with the query as it is, and with the one that the learned map makes of it. Learners
-#: compute both, so no score is called so; of one of several modalities: `similarity.NAME`.
+#: compute them, so no score is called so; of one of several modalities: `similarity.NAME`.
 SIMILARITY: Final = "similarity"
 ADAPTED: Final = "adapted"
-COMPUTED: Final = (SIMILARITY, ADAPTED)
+#: How often an item was chosen for queries like this one, by how often it was looked at.
+REMEMBERED: Final = "remembered"
+COMPUTED: Final = (SIMILARITY, ADAPTED, REMEMBERED)
 #: What the service calls the score of a text.
 TEXT: Final = "text"
 #: Names of the scores of a space.

@@ -3,9 +3,9 @@
 Corpora of `benchmarks.real_embeddings`. Of 3,000 queries half are never asked; the others are asked in proportion to
 rank^-.9, 6,000 times. People see twenty items by similarity, or by half and half of similarity and BM25. What is
 printed are changes of NDCG@10 against that ranking, in percent: of queries never asked, of those asked, each as often
-as it was asked, and of 400 of these with a word left out ("reworded"). "ranking" is the learner as it is. The forms
-below are beside its map; their weight is learned by the learner's own `Weights`, from what each says before a list is
-learned.
+as it was asked, and of 400 of these with a word left out ("reworded"). "ranking" is the learner as it is, with its
+memory, as a store of a hundred candidates serves it, and "map" without. The forms below are beside that map; their
+weight is learned by the learner's own `Weights`, from what each says before a list is learned.
 
 - shares: clicks on the item for this query, each weighed by 1 / examined, of all clicks for this query and two more.
 - rates: clicks on the item for this query, by how often it was examined and once more, from its first click on.
@@ -18,10 +18,13 @@ learned.
 Conditions: 2 and 5 % of wrong clicks, a fifth poisoned (20 accounts), and wrong credit: in each list with a click on
 the right item four others of the list count as clicked, drawn in proportion to how places are examined.
 
-`--cost` prints what 100,000 queries take as bits, and how long it takes to find those that are near, on one thread.
+`--forms` without names measures the learner alone, without reworded queries.
+
+`--cost` prints what 100,000 queries of 16 items take, and how long a look-up takes on one thread, with a hundred near.
 
 Examples:
   python -m benchmarks.studies.memory --corpora scientific --seeds 0 1
+  python -m benchmarks.studies.memory --corpora scientific mathematics --seeds 40 41 42 --forms
   python -m benchmarks.studies.memory --cost
 """
 
@@ -30,7 +33,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,15 +46,18 @@ from kinstream.evaluation.queries.signals import CANDIDATES, Signals
 from kinstream.evaluation.queries.split import Split, split
 from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.ranking.learner import Ranking
+from kinstream.learners.ranking.memory import ITEMS
+from kinstream.learners.ranking.remembered import Remembered as Built
+from kinstream.learners.ranking.remembered import bits_of
 from kinstream.learners.ranking.weights import Weights, Whole
 from kinstream.processors.base.builder import Origin
+from kinstream.processors.base.id_table import name_hashes
 from kinstream.processors.clicks.clicks import Clicks
 from kinstream.producers.simulated.minilm import Encoder
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks
-from kinstream.search.index.lsh.kernels import estimates_up_to
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import LIST_RULE, ItemBlock
-from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]
@@ -62,7 +68,6 @@ REWORDED, WIDTH, LEAST = 400, 0.03, 0.01
 #: Clicks that a share is drawn to nothing by, and examinations that a rate is.
 DOUBT, VIEWS = 2.0, 1.0
 CLICKED: Final = 3.0
-REMEMBERED: Final = "remembered"
 PEOPLE: Final = Searchers(demand=0.9)
 CONDITIONS: Final = {
     "2 % wrong clicks": PEOPLE,
@@ -168,14 +173,19 @@ class Asked:
     worth: Rows
     same: Numbers
 
-    def ndcg(self, blend: Blend, signals: Mapping[str, Rows]) -> float:
-        """Of the best by the adapted similarity, by text, and what is remembered."""
+    def part(self, use: NDArray[np.bool_]) -> Asked:
+        """Some of them (m,)."""
+        text = None if self.text is None else self.text[use]
+        return Asked(self.queries[use], text, self.relevant[use], self.worth[use], self.same[use])
+
+    def ndcg(self, blend: Blend, signals: Mapping[str, Rows], *, beside: bool = True) -> float:
+        """Of the best by the adapted similarity, by text, and, beside these, of what is remembered."""
         there = np.zeros(signals[ADAPTED].shape, np.bool_)
         for name in (ADAPTED, TEXT):
             if name in signals:
                 best = np.argpartition(-signals[name], CANDIDATES, axis=1)[:, :CANDIDATES]
                 np.put_along_axis(there, best, True, axis=1)
-        if REMEMBERED in signals:
+        if beside and REMEMBERED in signals:
             there |= signals[REMEMBERED] > 0.0
         value = np.zeros(there.shape)
         for name, weight, unit in zip(blend.names, blend.weights, blend.units, strict=True):
@@ -229,23 +239,17 @@ class World:
             found = replace(found, clicked=clicked)
         return parts, found, {name: one[found.query] for name, one in scores.items()}
 
-    def measured(self, parts: Split, found: Searches, seed: int) -> dict[str, Asked]:
-        """Queries never asked, asked again, and reworded."""
+    def measured(self, parts: Split, found: Searches, seed: int, reworded: bool) -> dict[str, Asked]:
+        """Queries never asked, asked again, and, if wanted, reworded."""
         times = np.bincount(found.query, minlength=len(parts.learned))
         again = np.flatnonzero(times)
-        few = np.sort(np.random.default_rng([seed, 78]).permutation(again)[:REWORDED])
-        texts = self._texts_of.texts
-        assert texts is not None
-        words = [_one_less(texts[0][row], seed + row) for row in parts.learned[few].tolist()]
-        made = np.asarray(self._encode(words, QUERY_TOKENS), np.float32)
-        made /= np.linalg.norm(made, axis=1, keepdims=True)
         bm25, text = self.signals.bm25, self.signals.text
 
         def of(rows: Numbers) -> Rows | None:
             return None if text is None else text(rows)
 
         queries, nobody = self.corpus.queries, np.full(len(parts.tested), -1)
-        return {
+        measured = {
             "never": Asked(
                 queries[parts.tested], of(parts.tested), parts.tested, np.ones(len(parts.tested)), nobody
             ),
@@ -253,11 +257,23 @@ class World:
                 queries[parts.learned[again]], of(parts.learned[again]), parts.learned[again],
                 times[again].astype(np.float64), again,
             ),
-            "reworded": Asked(
-                made, None if bm25 is None else bm25(words), parts.learned[few],
-                times[few].astype(np.float64), np.full(len(few), -1),
-            ),
         }  # fmt: skip
+        if not reworded:
+            return measured
+        few = np.sort(np.random.default_rng([seed, 78]).permutation(again)[:REWORDED])
+        texts = self._texts_of.texts
+        assert texts is not None
+        words = [_one_less(texts[0][row], seed + row) for row in parts.learned[few].tolist()]
+        made = np.asarray(self._encode(words, QUERY_TOKENS), np.float32)
+        made /= np.linalg.norm(made, axis=1, keepdims=True)
+        measured["reworded"] = Asked(
+            made,
+            None if bm25 is None else bm25(words),
+            parts.learned[few],
+            times[few].astype(np.float64),
+            np.full(len(few), -1),
+        )
+        return measured
 
 
 def _one_less(text: str, seed: int) -> str:
@@ -269,32 +285,38 @@ def _one_less(text: str, seed: int) -> str:
 
 
 def learned(
-    world: World, parts: Split, found: Searches, scores: dict[str, Rows]
-) -> tuple[Ranking, Remembered, dict[str, Weights]]:
-    """The learner as it is, what is remembered, and the weights of each form."""
+    world: World, parts: Split, found: Searches, scores: dict[str, Rows], forms: Sequence[str]
+) -> tuple[Ranking, Ranking, Remembered, dict[str, Weights]]:
+    """The learner as it is, its map alone, what is remembered, and the weights of each form."""
     queries, items = world.corpus.queries[parts.learned], world.corpus.items
-    builder, model = Clicks(rules=(LIST_RULE,)), Ranking(world.start)
+    builder, whole, model = (
+        Clicks(rules=(LIST_RULE,)),
+        Ranking(world.start, remember=10_000),
+        Ranking(world.start),
+    )
     memory = Remembered(queries, items)
     near = memory.near(queries, np.arange(len(queries)))
-    weights = {form: Weights(world.start) for form in FORMS}
+    weights = {form: Weights(world.start) for form in forms}
     examined = np.arange(1.0, PLACES + 1.0) ** -PEOPLE.bias
     events: list[Any] = [*catalogue("s", items), *click_blocks("s", found, queries, BLOCK, scores=scores)]
     done = 0
     for offset, event in enumerate(events):
         now = event.time_ms if isinstance(event, ItemBlock) else int(event.click_ms.max(initial=0))
         blocks = list(builder.process(event, Origin(offset=offset, append_ms=now)).blocks)
-        if not isinstance(event, ItemBlock):
+        if weights and not isinstance(event, ItemBlock):
             rows = np.arange(done, done + len(event))
             rows, done = rows[found.clicked[rows].any(axis=1)], done + len(event)
             _weigh(weights, _of_lists(memory, model, near, queries, found, scores, rows, examined))
         for block in blocks:
             model.learn(block)
-    return model, memory, weights
+            whole.learn(block)
+    return whole, model, memory, weights
 
 
 def _weigh(weights: dict[str, Weights], wholes: Iterator[tuple[str, Whole]]) -> None:
     for form, whole in wholes:
-        weights[form].learn(whole)
+        if form in weights:
+            weights[form].learn(whole)
 
 
 def _of_lists(
@@ -359,18 +381,34 @@ def _adapted(model: Ranking, queries: Rows) -> Rows:
     return np.asarray(moved / np.linalg.norm(moved, axis=1, keepdims=True))
 
 
+def as_served(model: Ranking, asked: Asked, signals: Mapping[str, Rows]) -> float:
+    """NDCG@10 where the learner ranks what its memory knows by one blend, and the rest by the other."""
+    assert model.remembered is not None
+    names = name_hashes([str(row) for row in range(len(signals[ADAPTED][0]))])
+    recalled = [model.remembered.recall(query) for query in asked.queries]
+    known, found = np.array([one is not None for one in recalled]), 0.0
+    for use, blend in ((known, model.known_blend), (~known, model.blend)):
+        if use.any():
+            own = {name: one[use] for name, one in signals.items()}
+            if use is known:
+                own[REMEMBERED] = np.stack([one.rates(names) for one in recalled if one is not None])
+            part = asked.part(use)
+            found += part.ndcg(blend, own, beside=False) * part.worth.sum() / asked.worth.sum()
+    return found
+
+
 def _keys(numbers: Numbers) -> NDArray[np.uint64]:
     return (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def compared(world: World, condition: str, seed: int) -> dict[str, Any]:
+def compared(world: World, condition: str, seed: int, forms: Sequence[str]) -> dict[str, Any]:
     """Changes in percent, by form and by the queries that are measured."""
     parts, found, scores = world.log(condition, seed)
-    model, memory, weights = learned(world, parts, found, scores)
+    whole, model, memory, weights = learned(world, parts, found, scores, forms)
     items = world.corpus.items
-    changes: dict[str, dict[str, float]] = {form: {} for form in ("ranking", *FORMS)}
+    changes: dict[str, dict[str, float]] = {form: {} for form in ("ranking", "map", *forms)}
     had = {}
-    for name, asked in world.measured(parts, found, seed).items():
+    for name, asked in world.measured(parts, found, seed, bool(forms)).items():
         plain = np.asarray(asked.queries @ items.T)
         moved = np.asarray(_adapted(model, asked.queries) @ items.T)
         text = {} if asked.text is None else {TEXT: asked.text}
@@ -381,12 +419,17 @@ def compared(world: World, condition: str, seed: int) -> dict[str, Any]:
         ) -> float:
             return round(100.0 * (asked.ndcg(blend, signals) / before - 1.0), 2)
 
-        changes["ranking"][name] = change(model.blend, {ADAPTED: moved, SIMILARITY: plain} | text)
+        changes["map"][name] = change(model.blend, {ADAPTED: moved, SIMILARITY: plain} | text)
+        own = {ADAPTED: np.asarray(_adapted(whole, asked.queries) @ items.T), SIMILARITY: plain} | text
+        changes["ranking"][name] = round(100.0 * (as_served(whole, asked, own) / had[name] - 1.0), 2)
+        if not forms:
+            continue
         said: dict[tuple[str, str], list[Rows]] = {}
         for near in memory.near(asked.queries, asked.same):
             for key, one in dict(scores_of(memory, near, slice(None))).items():
                 said.setdefault(key, []).append(np.zeros(len(items), np.float32) if one is None else one)
-        for form, (mapped, which, how) in FORMS.items():
+        for form in forms:
+            mapped, which, how = FORMS[form]
             one, adapted = np.stack(said[which, how]), moved if mapped else plain
             signals = {ADAPTED: adapted, SIMILARITY: plain} | text
             signals |= {ADAPTED: adapted + one} if how == "shift" else {REMEMBERED: one}
@@ -398,24 +441,26 @@ def compared(world: World, condition: str, seed: int) -> dict[str, Any]:
     return {"had": {name: round(one, 4) for name, one in had.items()}} | changes | {"weights": served}
 
 
-def cost(m: int = 100_000, d: int = 384) -> dict[str, Any]:
-    """Megabytes of the bits of m queries, and milliseconds of a look-up."""
+def cost(m: int = 100_000, d: int = 384, near: int = 100) -> dict[str, Any]:
+    """Megabytes of m remembered queries, and milliseconds of a look-up with the rates of a hundred items."""
     draw = np.random.default_rng(0)
-    directions = draw.normal(size=(d, DIRECTIONS)).astype(np.float32)
-    queries = draw.normal(size=(m, d)).astype(np.float32)
-    bits = np.packbits(queries @ directions > 0.0, axis=1).view(np.uint64)
-    least = 1.0 + WIDTH * np.log(LEAST)
-    table = (-2.0 * np.cos(np.pi * np.arange(DIRECTIONS + 1) / DIRECTIONS)).astype(np.float32)
-    lengths, places, values = np.ones(m, np.float32), np.empty(m, np.int64), np.empty(m, np.float32)
-    times = []
-    for query in queries[:500]:
+    centres = draw.normal(size=(m // near, d))
+    queries = [centre + 0.05 * draw.normal(size=(near, d)) for centre in centres]
+    sums = [draw.uniform(size=(m, ITEMS)).astype(np.float32) for _ in range(2)]
+    items = draw.integers(1, 1 << 63, size=(m, ITEMS), dtype=np.uint64)
+    bits = np.concatenate([bits_of(rows) for rows in queries])
+    memory, times = Built(bits, items, sums[0], sums[1], np.ones(m, np.float32)), []
+    beside = 0
+    for rows in queries[:500]:
         begin = time.perf_counter()
-        own = np.packbits(query @ directions > 0.0).view(np.uint64)
-        arguments: Any = (bits, own, lengths, table, m, 1.0 - 2.0 * least, places, values)
-        estimates_up_to(*arguments)
+        found = memory.recall(rows[0])
+        assert found is not None
+        found.rates(items[:CANDIDATES, 0])
         times.append(1e3 * (time.perf_counter() - begin))
+        beside = len(found.chosen) // ITEMS
     middle, late = np.quantile(times, (0.5, 0.9)).round(3).tolist()
-    return {"MB": bits.nbytes / 1e6, "median ms": middle, "90 % ms": late}
+    size = sum(one.nbytes for one in memory.arrays().values()) / 1e6
+    return {"MB": size, "near": beside, "median ms": middle, "90 % ms": late}
 
 
 def main() -> None:
@@ -427,6 +472,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--shown", nargs="+", default=["similarity"], choices=["similarity", "half and half"])
     parser.add_argument("--conditions", nargs="+", default=[*CONDITIONS], choices=[*CONDITIONS])
+    parser.add_argument("--forms", nargs="*", default=[*FORMS], choices=[*FORMS])
     parser.add_argument("--cost", action="store_true")
     a = parser.parse_args()
     with one_blas_thread():
@@ -440,7 +486,7 @@ def main() -> None:
                 for seed in a.seeds:
                     for condition in a.conditions:
                         line = {"corpus": name, "shown": shown, "condition": condition, "seed": seed}
-                        print(json.dumps(line | compared(world, condition, seed)), flush=True)
+                        print(json.dumps(line | compared(world, condition, seed, a.forms)), flush=True)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ rules = ["click-list"]                  # other rules take the order of your lis
 [learners.ranking]
 kind = "ranking"
 from = ["clicks"]
+remember = 10000                        # queries of which it remembers what was chosen, those that came last
 # start = {similarity = 0.5, text = 0.5}  # shares of the ranking that people have; left out: similarity alone
 """
 #: The part of each sort of data.

@@ -18,7 +18,7 @@ from kinstream.evaluation.queries.baselines import (
 )
 from kinstream.evaluation.queries.batch import batch_adapter
 from kinstream.evaluation.queries.measures import AnswerRanks, ranked
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, Again, Signals
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.evaluation.queries.split import Split, split
 from kinstream.learners.ranking.blend import Blend
@@ -145,7 +145,8 @@ class Comparison:
 
         blend: Blend | None = getattr(learner, "blend", None)
         if blend is not None:
-            yield name, self._signals.blended(blend, query_map)
+            names = [str(row) for row in range(len(self._parts.items))]
+            yield name, self._signals.blended(blend, query_map, Again.of(learner, names))
             return
         yield name, self._signals.mapped(query_map)
         if self._signals.text is not None:

@@ -27,7 +27,7 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.held_out import ShownLists
 from kinstream.streams.records.values import LIST_RULE, Click, ClickBlock, ConstraintBlock, ItemBlock, Kind
-from kinstream.streams.signals import ADAPTED, SIMILARITY
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY
 
 Rows = NDArray[np.float32]
 Values = NDArray[np.float64]
@@ -132,7 +132,8 @@ class RecordedLists:
             worth = np.where(clicked, (1.0 + np.arange(len(items))) ** lists.exponent, 0.0)
             self._seen.append(JudgedList(number, number == before, signals, worth))
             for name, learner in self._learners.items():
-                values = _learned_values(learner, X[row], X[items], length[items], signals)
+                names = None if lists.names is None else lists.names[places]
+                values = _learned_values(learner, X[row], X[items], length[items], signals, names)
                 self._learned[name].append(gain(values, worth))
 
     def result(self) -> ListGains:
@@ -203,11 +204,20 @@ def _ranks(values: NDArray[Any]) -> Values:
 
 
 def _learned_values(
-    learner: Any, query: Rows, items: Rows, lengths: Rows, signals: dict[str, NDArray[Any]]
+    learner: Any,
+    query: Rows,
+    items: Rows,
+    lengths: Rows,
+    signals: dict[str, NDArray[Any]],
+    names: NDArray[np.uint64] | None,
 ) -> NDArray[Any]:
     blend: Blend | None = getattr(learner, "blend", None)
     if blend is not None:
-        return np.asarray(blend(signals | {ADAPTED: learner.signals(query[None], items)[ADAPTED][0]}))
+        signals = signals | {ADAPTED: learner.signals(query[None], items)[ADAPTED][0]}
+        recalled = None if learner.remembered is None else learner.remembered.recall(query)
+        if recalled is not None and names is not None:
+            blend, signals = learner.known_blend, signals | {REMEMBERED: recalled.rates(names)}
+        return np.asarray(blend(signals))
     adapted = signals[SIMILARITY]
     if learner.dimension is not None:
         adapted = items @ np.asarray(learner.scale(query[None]) @ learner.W)[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from kinstream.evaluation.queries.baselines import BM25, Scores, bm25
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.learners.ranking.blend import Blend
-from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
+from kinstream.learners.ranking.remembered import Remembered
+from kinstream.processors.base.id_table import name_hashes
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]
@@ -26,6 +28,26 @@ HALF_AND_HALF: Final = Blend.fixed({SIMILARITY: 0.5, TEXT: 0.5})
 _TOGETHER: Final = 256
 #: Steps of the share that is looked for in hindsight.
 STEPS: Final = 20
+
+
+class Again(NamedTuple):
+    """How queries are ranked that a learner remembers.
+
+    Parameters
+    ----------
+    blend : of the signals, what is remembered among them.
+    names : (n,) hashes of the items' names.
+    """
+
+    blend: Blend
+    remembered: Remembered
+    names: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, learner: Any, ids: Sequence[str]) -> Again | None:
+        """None for a learner that remembers nothing."""
+        remembered = getattr(learner, "remembered", None)
+        return None if remembered is None else cls(learner.known_blend, remembered, name_hashes(ids))
 
 
 class Signals:
@@ -75,22 +97,29 @@ class Signals:
                 said[part] = np.take_along_axis(self.text(rows[part]), best[part], axis=1)
         return best, {} if self.text is None else {TEXT: said}
 
-    def blended(self, blend: Blend, query_map: QueryMap | None = None) -> Scores:
+    def blended(self, blend: Blend, query_map: QueryMap | None = None, again: Again | None = None) -> Scores:
         """Values (q, n) of the candidates of each query, and -inf for all other items.
 
         Parameters
         ----------
         query_map : what the first candidates and the signal `adapted` are of; None: the queries as they are.
+        again : how queries are ranked that are remembered; None for none.
         """
+        remembered = None if again is None else again.remembered
 
         def scores(rows: Numbers) -> Rows:
             signals = {SIMILARITY: self.similarity(rows)}
             signals[ADAPTED] = signals[SIMILARITY] if query_map is None else self.mapped(query_map)(rows)
             if self.text is not None:
                 signals[TEXT] = self.text(rows)
-            return np.stack(
-                [blended(blend, {name: one[at] for name, one in signals.items()}) for at in range(len(rows))]
-            )
+            found = []
+            for at, row in enumerate(rows.tolist()):
+                own, ranks = {name: one[at] for name, one in signals.items()}, blend
+                recalled = None if remembered is None else remembered.recall(self._queries[row])
+                if again is not None and recalled is not None:
+                    own, ranks = own | {REMEMBERED: recalled.rates(again.names)}, again.blend
+                found.append(blended(ranks, own))
+            return np.stack(found)
 
         return scores
 

@@ -121,7 +121,8 @@ class Lists:
                 shown, others = apart[:, k, of_shown], apart[:, k, of_others]
             else:
                 scores = None if lists.scores is None else lists.scores.take(places)
-                shown, others = blended.distances(k, apart[:, k], of_shown, of_others, scores)
+                names = None if lists.names is None else lists.names[places]
+                shown, others = blended.distances(k, apart[:, k], of_shown, of_others, scores, names)
             wanted = shown[:, clicked, None]
             # Ties are lost.
             rank = (~(wanted < shown[:, None, :])).sum(axis=2)

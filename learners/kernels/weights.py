@@ -274,7 +274,7 @@ def weigh(
     S : (t, K) signals of all places; what is not finite is missing.
     starts, clicked : (k + 1,) and (t,) as in `kinstream.streams.records.held_out.ShownLists`.
     acted : (t,) what the action on each place weighs.
-    queries, actors : (k,) hashes; an actor of 0 is nobody.
+    queries, actors : (k,) hashes; of those that are 0 no list is a repeat.
     exponent : place r is examined with probability r^-exponent.
     rule : (11,) share of the past that a list keeps in F, the same in the sums, clicked items up to which a list counts
         in full, largest change of a weight, least share of a deviation in its scale, factor of a jump, largest signal,
@@ -297,7 +297,9 @@ def weigh(
         s, hit = S[first : first + n], clicked[first : first + n]
         Z, seldom, unbias = np.empty((n, K)), np.empty(n), np.empty(n)
         _follow(s, Z, scales, recent, seen, slowest, jump, most)
-        repeats = float(times(counters[0], added[0], queries[at]))
+        repeats = 1.0
+        if queries[at] != 0:
+            repeats *= float(times(counters[0], added[0], queries[at]))
         if actors[at] != 0:
             repeats *= float(times(counters[1], added[1], actors[at]))
         clicks, share, act = 0, 0.0, 0.0

@@ -22,6 +22,7 @@ from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.ranking.learner import Ranking
+from kinstream.learners.ranking.remembered import USE as REMEMBERED_USE
 from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.streams.agents.space import core_state, restore_space
@@ -70,7 +71,9 @@ class Export:
         An adapter has none of these, but float32 `U` and `V` (d, r), or `W` (d, d) of rank 0. Metadata gives under
         `query_map` the image of a raw query q, and under `rank` the order of items x: a service computes the query map
         with numpy, and queries a store of unchanged items by the cosine or dot `product`. A ranking also has `weights`
-        and `scales` (K,) of the `signals` of metadata, which says under `blend` how they rank. Of a smaller rank k
+        and `scales` (K,) of the `signals` of metadata, which says under `blend` how they rank; and `known_weights`
+        and `known_scales` of `known_signals` for queries that it remembers: see
+        `kinstream.learners.ranking.remembered.Remembered` for its arrays `remembered_NAME`. Of a smaller rank k
         there are `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner
         product ranks. Other learners of a similarity also have `query_map` if they do not scale items.
         A mixture has no single map, but the parts that metadata lists under `parts`, and `keep` (r, k)
@@ -78,7 +81,7 @@ class Export:
     metadata : texts by name.
     """
 
-    arrays: dict[str, NDArray[np.floating[Any]]]
+    arrays: dict[str, NDArray[Any]]
     metadata: dict[str, str]
 
 
@@ -193,7 +196,7 @@ def export(
     SettingsError, CheckpointError : as `linear_map`, `linear_maps` and `best_columns`.
     """
     more = {}
-    arrays: dict[str, NDArray[np.floating[Any]]]
+    arrays: dict[str, NDArray[Any]]
     if isinstance(learner, Adapter) and rank is not None:
         use, scaler = QUERY_SIDE, _left_over(learner.scaler)
         arrays = dict(zip(("query", "item"), _item_map(learner, rank), strict=True))
@@ -233,6 +236,11 @@ def export(
         blend = learner.blend
         arrays |= {"weights": blend.weights, "scales": blend.units}
         more |= blend.texts()
+        if learner.remembered is not None:
+            known = learner.known_blend
+            arrays |= {"known_weights": known.weights, "known_scales": known.units}
+            arrays |= learner.remembered.arrays()
+            more |= {"known_signals": json.dumps(known.names), "remembered": REMEMBERED_USE}
     if isinstance(learner, Adapter) and learner.prior_digest is not None:
         more["prior"] = learner.prior_digest
     if isinstance(learner, Bilinear) and not isinstance(learner, Adapter) and learner.scaler in SCALERS:
@@ -294,8 +302,9 @@ def encode(exported: Export, form: str) -> bytes:
     match form:
         case "npz":
             file = BytesIO()
-            if "signals" in exported.metadata:
-                arrays["signals"] = np.array(json.loads(exported.metadata["signals"]))
+            for name in ("signals", "known_signals"):
+                if name in exported.metadata:
+                    arrays[name] = np.array(json.loads(exported.metadata[name]))
             np.savez(file, **arrays, metadata=np.array(json.dumps(exported.metadata, sort_keys=True)))  # type: ignore[arg-type, unused-ignore]
             return file.getvalue()
         case "safetensors":

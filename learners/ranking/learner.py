@@ -11,17 +11,23 @@ from numpy.typing import NDArray
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base.learner import Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
+from kinstream.learners.base.validation import whole
 from kinstream.learners.ranking.blend import Blend
-from kinstream.learners.ranking.lists import BlockLists, mapped
+from kinstream.learners.ranking.lists import BlockLists, Parts, mapped
+from kinstream.learners.ranking.memory import Memory
+from kinstream.learners.ranking.remembered import Remembered
 from kinstream.learners.ranking.weights import SIGNALS, Weights
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.scores import ADAPTED, SIMILARITY
+from kinstream.streams.records.scores import ADAPTED, REMEMBERED, SIMILARITY
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock
 
-#: What the names of the weights' part of a state begin with.
+#: What the names of the weights' part of a state begin with, and within it those of the queries that are remembered,
+#: and the memory.
 _PART: Final = "ranking."
+_KNOWN: Final = "known."
+_MEMORY: Final = "memory."
 
 
 class Ranking(Adapter):
@@ -36,10 +42,16 @@ class Ranking(Adapter):
     standard error, else by `start`; or by one signal where that ranks better than both by more than two. The comparison
     is that of lists that were not learned yet.
 
+    With `remember`, `kinstream.learners.ranking.memory.Memory` remembers what was chosen for each query: the signal
+    `remembered`. Queries that it knows something of have weights of their own, `known_blend`, learned and compared by
+    lists of such queries, each of which counts in full: what is asked often is to be ranked well. `blend` ranks the
+    others, and is as without a memory.
+
     Parameters
     ----------
     start : shares of the ranking that people have, by signal, such as {"similarity" = 0.5, "text" = 0.5}. Left out: the
         similarity alone.
+    remember : queries that are remembered, those that came last, of at most 340 bytes each; 0 for none.
     rank, step, pull, memory, product, seed, prior, dtype : as of the adapter.
 
     Raises
@@ -69,7 +81,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/3"
+    algorithm: ClassVar[str] = "ranking/4"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 
@@ -80,6 +92,7 @@ class Ranking(Adapter):
         step: float | None = None,
         pull: float = 0.012,
         *,
+        remember: int = 0,
         memory: int = 512,
         product: str = "cosine",
         seed: int = 0,
@@ -87,7 +100,8 @@ class Ranking(Adapter):
         dtype: str = "float32",
     ) -> None:
         self._start = _checked({SIMILARITY: 1.0} if start is None else start)
-        self._weights = Weights(self._start)
+        self.remember = whole("remember", remember, 0)
+        self._parts = self._begin_parts()
         self._lists: BlockLists | None = None
         super().__init__(
             rank, step, pull, memory=memory, product=product, seed=seed, prior=prior, dtype=dtype
@@ -96,23 +110,35 @@ class Ranking(Adapter):
     @property
     def start(self) -> Blend:
         """The ranking before anything was learned."""
-        return self._weights.first
+        return self._parts.weights.first
 
     @property
     def learned_blend(self) -> Blend:
         """The learned weights, whether they are served or not."""
-        return self._weights.learned
+        return self._parts.weights.learned
 
     @property
     def blend(self) -> Blend:
-        """The ranking that is to be served."""
-        return self._weights.blend
+        """The ranking that is to be served, of queries that the memory knows nothing of."""
+        return self._parts.weights.blend
+
+    @property
+    def known_blend(self) -> Blend:
+        """That of the others."""
+        return self._parts.known.blend
+
+    @property
+    def remembered(self) -> Remembered | None:
+        """What was chosen for queries; None where nothing is remembered."""
+        return None if self._parts.memory is None else self._parts.memory.remembered
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of `blend`, by signal."""
-        found = self.blend
-        return dict(zip(found.names, found.weights.tolist(), strict=True))
+        """The weights of `blend` by signal, and that of what is remembered in `known_blend`."""
+        found, known = self.blend, self.known_blend
+        own = dict(zip(known.names, known.weights.tolist(), strict=True))
+        beside = {name: own[name] for name in (REMEMBERED,) if name in own}
+        return dict(zip(found.names, found.weights.tolist(), strict=True)) | beside
 
     def signals(self, X: Rows, Y: Rows) -> dict[str, Rows]:
         """The two similarities (n, k) of every row of X (n, d) to every row of Y (k, d), raw features, as in lists.
@@ -135,12 +161,25 @@ class Ranking(Adapter):
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        return super().state() | with_prefix(_PART, self._weights.state())
+        weights, known, memory = self._parts
+        found = weights.state()
+        if memory is not None:
+            found |= with_prefix(_KNOWN, known.state()) | with_prefix(_MEMORY, memory.state())
+        return super().state() | with_prefix(_PART, found)
 
     def restore(self, state: State) -> None:
         super().restore({name: value for name, value in state.items() if not name.startswith(_PART)})
-        self._weights = Weights(self._start)
-        self._weights.restore(without_prefix(_PART, state))
+        found = without_prefix(_PART, state)
+        self._parts = self._begin_parts()
+        self._parts.weights.restore(found)
+        # Up to version 3, there was one set of weights and no memory.
+        self._parts.known.restore(without_prefix(_KNOWN, found) or found)
+        if self._parts.memory is not None and (memory := without_prefix(_MEMORY, found)):
+            self._parts.memory.restore(memory)
+
+    def _begin_parts(self) -> Parts:
+        memory = Memory(self.remember) if self.remember else None
+        return Parts(Weights(self._start), Weights(self._start), memory)
 
     # ---- learning ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +206,7 @@ class Ranking(Adapter):
         anchors, place = np.unique(index[first:last, 0], return_inverse=True)
         moved = mapped(X[anchors], self._whole(self._mean))
         found[first:last] = np.einsum("ij,ij->i", moved[place], X[index[first:last, 1]])
-        self._lists.learn(self._weights, X, anchors, moved, self.product == "cosine", last)
+        self._lists.learn(self._parts, X, anchors, moved, self.product == "cosine", last)
 
 
 def _checked(start: Mapping[str, float]) -> dict[str, float]:

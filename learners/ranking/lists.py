@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels import weights as kernels
+from kinstream.learners.ranking.memory import Memory
+from kinstream.learners.ranking.remembered import bits_of
 from kinstream.learners.ranking.weights import Weights, Whole
 from kinstream.streams.records.held_out import ShownLists
-from kinstream.streams.records.scores import ADAPTED, MOST_NAMES, SIMILARITY
+from kinstream.streams.records.scores import ADAPTED, MOST_NAMES, REMEMBERED, SIMILARITY
 from kinstream.streams.records.values import ConstraintBlock
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]
 _TINY: Final = 1e-30
+
+
+class Parts(NamedTuple):
+    """What learns lists beside the map.
+
+    Parameters
+    ----------
+    weights : by all lists, without what is remembered.
+    known : by lists whose query the memory knows something of, each of which counts in full.
+    memory : None where nothing is remembered.
+    """
+
+    weights: Weights
+    known: Weights
+    memory: Memory | None
 
 
 class BlockLists:
@@ -51,6 +69,7 @@ class BlockLists:
             starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
             places = np.arange(starts[-1]) + np.repeat(lists.starts[numbers] - starts[:-1], lengths)
         self._query, self._item = lists.query[rows], lists.item[places]
+        self._names = None if lists.names is None else lists.names[places]
         names = () if lists.scores is None else lists.scores.names[:MOST_NAMES]
         every, columns, self._computed = _layout(names)
         values = np.empty((int(starts[-1]), len(every)))
@@ -61,7 +80,7 @@ class BlockLists:
         self._whole = Whole(every, values, starts, clicked, own[self._query], actors, lists.exponent, worth)
 
     def learn(
-        self, weights: Weights, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool, last: int
+        self, parts: Parts, X: Rows, anchors: NDArray[Any], moved: Rows, cosine: bool, last: int
     ) -> None:
         """Learn the lists whose constraints begin before a row of the batch.
 
@@ -84,7 +103,16 @@ class BlockLists:
         queries = (np.ascontiguousarray(anchors), moved, lengths)
         arguments: Any = (*lists, *queries, self._computed, whole.values)
         kernels.similarities(*arguments)
-        clipped = weights.learn(whole.part(done, upto))
+        part = whole.part(done, upto)
+        clipped = parts.weights.learn(part)
+        if parts.memory is not None and self._names is not None:
+            names = self._names[whole.starts[done] : whole.starts[upto]]
+            of = np.searchsorted(anchors, self._query[done:upto])
+            said, knows = parts.memory.learn(part, names, bits_of(X[anchors]), of)
+            if knows.any():
+                again = part.beside(REMEMBERED, said).take(knows)
+                # They are to rank what is asked as often as it is asked.
+                clipped[knows] |= parts.known.learn(replace(again, queries=np.zeros_like(again.queries)))
         self.clipped += self._begins[done:upto][clipped].tolist()
         self._done = upto
 

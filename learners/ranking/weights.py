@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ JUMP: Final = 3.0
 COUNTERS: Final = 1 << 13
 #: Standard errors by which a single signal has to rank better to take the place of others.
 ERRORS: Final = 2.0
-#: Most signals: scores, and the two similarities.
+#: Most signals: scores, and those that are computed.
 SIGNALS: Final = MOST_NAMES + len(COMPUTED)
 
 
@@ -57,7 +58,7 @@ class Whole:
     names : K names, sorted.
     values : (t, K) float64; what is not finite is missing.
     starts, clicked, actors, exponent : as in `kinstream.streams.records.held_out.ShownLists`.
-    queries : (k,) hashes of the queries.
+    queries : (k,) hashes of the queries; 0 where it is not to count how often one came before.
     worth : (t,) float64 what the action on each place weighs.
     """
 
@@ -83,6 +84,29 @@ class Whole:
             self.exponent,
             self.worth[begin:end],
         )
+
+    def take(self, use: Flags) -> Whole:
+        """Some of the lists (k,), in order."""
+        if use.all():
+            return self
+        lengths = np.diff(self.starts)
+        places = np.repeat(use, lengths)
+        return Whole(
+            self.names,
+            self.values[places],
+            np.append(0, np.cumsum(lengths[use])).astype(np.int32),
+            self.clicked[places],
+            self.queries[use],
+            self.actors[use],
+            self.exponent,
+            self.worth[places],
+        )
+
+    def beside(self, name: str, values: Values) -> Whole:
+        """The lists with one more signal (t,)."""
+        at = bisect_left(self.names, name)
+        names = (*self.names[:at], name, *self.names[at:])
+        return replace(self, names=names, values=np.insert(self.values, at, values, axis=1))
 
 
 class Weights:

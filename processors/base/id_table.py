@@ -32,6 +32,11 @@ def hashes(ids: Sequence[str]) -> Hashes:
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 
+def name_hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
+    """(n,) the first half of each hash: what learners know items by."""
+    return np.ascontiguousarray(hashes(ids)[:, 0])
+
+
 class HashIndex:
     """A map from 128-bit hashes to whole numbers of at least 0; its answers never depend on its layout."""
 

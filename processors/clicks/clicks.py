@@ -154,8 +154,8 @@ class Clicks:
     #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
     #: rules are set. Version 5 forgets what a wrong time of the log has left. Version 6 gives each row of a whole
     #: list its own vector where a vote on what was clicked came before. Version 7 sends the weights of actions along
-    #: with what was shown. The random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/7"
+    #: with what was shown, and version 8 the hashes of its items' names. The random draws are those of version 1.
+    algorithm: ClassVar[str] = "clicks/8"
 
     #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
     #: once; 0 turns both off.

@@ -24,7 +24,7 @@ from kinstream.streams.records.values import (
 
 #: Upper bounds of what lists take in a block, and each list of them, without vectors.
 SHOWN_BYTES: Final = 64
-LIST_BYTES: Final = 4 + 4 + 8 + 5 * JUDGED_PLACES
+LIST_BYTES: Final = 4 + 4 + 8 + (5 + 8) * JUDGED_PLACES
 
 
 class ClickStatements(NamedTuple):
@@ -216,6 +216,7 @@ def _shown(
             shown.exponent,
             None if lists.block.scores is None else lists.block.scores.take(places).given(),
             None if shown.worth is None else shown.worth[places],
+            lists.keys[lists.block.item[places], 0],
         ),
     )
 

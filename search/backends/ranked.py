@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.ranking.blend import Blend
+from kinstream.learners.ranking.remembered import Recalled
+from kinstream.processors.base.id_table import name_hashes
 from kinstream.search.backends.base import Neighbour, Query, TooLarge
 from kinstream.search.backends.store import Ranked, StoreSpace, log
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Asked, Candidates, Place, RankingStore, Store
-from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import ServeSpaceSettings, Settings
-from kinstream.streams.signals import ADAPTED, SIMILARITY, lost_weights
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY, lost_weights
 
 
 class RankedSpace(StoreSpace):
@@ -45,12 +46,10 @@ class RankedSpace(StoreSpace):
         assert isinstance(store, RankingStore)
         self._candidates = store.candidates
         self.texts = bool(section.text)
-        self._most = section.candidates
         self._known = section.known_signals
         #: The last blend that was looked at, and what the log says of weights that are lost.
         self._seen: Blend | None = None
         self._told: set[str] = set()
-        self._cosine = section.distance == COSINE
         shares = section.shares
         self._before = Blend.fixed(shares)
         self._after = Blend.fixed(
@@ -70,10 +69,13 @@ class RankedSpace(StoreSpace):
 
     def _lost(self, model: QueryModel) -> str | None:
         """What is wrong where the model weighs signals that the space does not have."""
-        blend = model.blend
-        weighed = (
-            [] if blend is None else [name for name, w in zip(blend.names, blend.weights, strict=True) if w]
-        )
+        weighed = [
+            name
+            for blend in (model.blend, model.known)
+            if blend is not None
+            for name, w in zip(blend.names, blend.weights, strict=True)
+            if w
+        ]
         lost = lost_weights(weighed, self._known, self.name)
         return None if lost is None else "; ".join(lost)
 
@@ -98,7 +100,13 @@ class RankedSpace(StoreSpace):
         ]
         found = self._candidates(asked, max(self._most, query.k), query.where)
         blend = self._blend(model)
-        hits = [self._ordered(blend, one, query) for one in found.found]
+        hits = []
+        for row, one in zip(rows, found.found, strict=True):
+            recalled = None if query.rows is None else model.recall(query.rows[row])
+            if recalled is None or model.known is None:
+                hits.append(self._ordered(blend, one, query))
+            else:
+                hits.append(self._ordered(model.known, one, query, recalled))
         return Ranked(hits, [], found.version)
 
     def _asked(self, model: QueryModel, query: Query, row: int, mapped: Vectors | None) -> Asked:
@@ -120,9 +128,15 @@ class RankedSpace(StoreSpace):
         learned = model.adapted and (mapped.any() or not self._cosine)
         return Asked(model.asking(plain), model.asking(mapped) if learned else None, text)
 
-    def _ordered(self, blend: Blend, found: Candidates, query: Query) -> list[Neighbour]:
+    def _ordered(
+        self, blend: Blend, found: Candidates, query: Query, recalled: Recalled | None = None
+    ) -> list[Neighbour]:
         """The best k, by value and then by id."""
-        blended = blend(found.signals)
+        signals: Mapping[str, NDArray[Any]] = found.signals
+        names = None if recalled is None else name_hashes(found.ids)
+        if recalled is not None and names is not None:
+            signals = {**signals, REMEMBERED: recalled.rates(names)}
+        blended = blend(signals)
         places = np.arange(len(blended))
         if query.k < len(places):
             least = np.partition(blended, -query.k)[-query.k]
@@ -143,14 +157,16 @@ class RankedSpace(StoreSpace):
             for one, at in zip(neighbours, order, strict=True):
                 one["signals"] = _at(found.signals, at)
         if query.explain:
-            terms = blend.terms(found.signals)
+            terms = blend.terms(signals)
             for one, at in zip(neighbours, order, strict=True):
                 one["terms"] = _at(terms, at)
+                if recalled is not None and names is not None:
+                    one["chosen"] = round(recalled.times(int(names[at])))
         return neighbours
 
     def _drawn(self, neighbour: Neighbour) -> Neighbour:
         # What depends on the model would show whose pick it is.
-        shown = {name: one for name, one in neighbour.items() if name != "terms"} | {
+        shown = {name: one for name, one in neighbour.items() if name not in ("terms", "chosen")} | {
             "value": None,
             "similarity": None,
         }

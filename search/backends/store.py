@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kinstream.learners.ranking.remembered import Recalled
+from kinstream.processors.base.id_table import name_hashes
 from kinstream.search.backends.base import (
     Found,
     Neighbour,
@@ -36,10 +38,12 @@ from kinstream.search.queries.query_pair import Gated, ModelPair
 from kinstream.search.spaces.errors import NotReady, WrongDimension
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import BadFilter, Hit, Place, Store, StoreAway
+from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.settings import ServeSettings, ServeSpaceSettings, Settings
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY
 
 log = logging.getLogger("kinstream.serve")
 
@@ -114,6 +118,8 @@ class StoreSpace(Space):
         learner = section.learner if self._pinned is None else self._pinned.learner
         assert learner is not None
         super().__init__(settings, name, learner, subscription)
+        self._most = section.candidates
+        self._cosine = section.distance == COSINE
         self.about = {"kind": section.backend, "collection": section.collection}
         self.timed: Callable[[str, float, bool], None] = lambda *_: None
         self.trouble: str | None = "not asked yet"
@@ -359,10 +365,32 @@ class StoreSpace(Space):
         rows : the numbers of m queries.
         mapped : (m, d) float32, what the model makes of their vectors; None for queries without vectors.
         """
-        assert mapped is not None
-        found = self._store.search(mapped, query.k, query.where)
+        assert mapped is not None and query.rows is not None
+        recalled = [model.recall(query.rows[row]) for row in rows]
+        n = query.k if all(one is None for one in recalled) else max(self._most, query.k)
+        found = self._store.search(mapped, n, query.where)
         infinite = [at for at, hits in enumerate(found.hits) if _infinite(hits)]
-        return Ranked([_neighbours(hits) for hits in found.hits], infinite, found.version)
+        ranked = [
+            hits if one is None else self._by_memory(model, hits, one, mapped[at])
+            for at, (hits, one) in enumerate(zip(found.hits, recalled, strict=True))
+        ]
+        return Ranked([_neighbours(hits[: query.k]) for hits in ranked], infinite, found.version)
+
+    def _by_memory(
+        self, model: QueryModel, hits: list[Hit], recalled: Recalled, mapped: Vectors
+    ) -> list[Hit]:
+        """Hits by what is remembered of their query, too. The store says one similarity, which counts for both."""
+        assert model.known is not None
+        similarity = np.array([hit.similarity for hit in hits], np.float64)
+        if model.cosine and not self._cosine and mapped.any():
+            similarity /= float(np.linalg.norm(mapped))
+        rates = recalled.rates(name_hashes([hit.id for hit in hits]))
+        values = model.known({SIMILARITY: similarity, ADAPTED: similarity, REMEMBERED: rates})
+        return [hits[at] for at in np.argsort(-values, kind="stable").tolist()]
+
+    def held(self, query: Query) -> int:
+        remembers = self.pair().serving.remembered is not None
+        return len(query.names) * (max(self._most, query.k) if remembers else query.k)
 
     def _why_fewer(self, query: Query) -> str | None:
         return "filter" if query.where else "store"

@@ -49,7 +49,8 @@ def query_model(learner: str, model: Model) -> QueryModel:
     if state is None or version is None or _empty(state):
         return QueryModel(learner, model.name)
     blend, cosine = getattr(state, "blend", None), getattr(state, "product", None) == "cosine"
-    return QueryModel(learner, model.name, version.sha256, query_map(state), blend, cosine)
+    memory = (getattr(state, name, None) for name in ("known_blend", "remembered"))
+    return QueryModel(learner, model.name, version.sha256, query_map(state), blend, cosine, *memory)
 
 
 class QueryAdapter(ModelFollower):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinstream.learners.models.query_map import QueryMap
 from kinstream.learners.ranking.blend import Blend
+from kinstream.learners.ranking.remembered import Recalled, Remembered
 from kinstream.search.models.model import UNLEARNED, Name
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.checks import MAX_DIMENSION
@@ -38,6 +39,8 @@ class QueryModel:
     query_map : the map; None if nothing is learned.
     blend : how a learner of the kind `ranking` weighs signals; None for others.
     cosine : whether its similarities are cosines, and not inner products.
+    known : how it weighs signals for queries that it remembers something of.
+    remembered : what was chosen for queries; None for nothing.
     """
 
     learner: str
@@ -46,6 +49,8 @@ class QueryModel:
     query_map: QueryMap | None = None
     blend: Blend | None = None
     cosine: bool = False
+    known: Blend | None = None
+    remembered: Remembered | None = None
 
     @property
     def adapted(self) -> bool:
@@ -92,6 +97,10 @@ class QueryModel:
         length = float(np.linalg.norm(row)) if self.blend is not None and self.cosine else 0.0
         return np.asarray(row / length, np.float32) if 0.0 < length < np.inf else row
 
+    def recall(self, row: NDArray[np.float32]) -> Recalled | None:
+        """What is remembered for a raw query (d,); None if that is not enough to go by `known`."""
+        return None if self.remembered is None or self.known is None else self.remembered.recall(row)
+
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """The model of a file that `kinstream models export` has written as npz.
@@ -107,9 +116,17 @@ class QueryModel:
                 arrays = {name: file[name] for name in file.files}
             metadata = json.loads(str(arrays.pop("metadata")))
             name = Name(*(int(metadata[part]) for part in Name._fields))
-            digest, blend = str(metadata["state_sha256"]), _blend_in(arrays)
-            cosine = metadata.get("product") == "cosine"
-            return cls(str(metadata["learner"]), name, digest, _map_in(arrays, metadata), blend, cosine)
+            digest, cosine = str(metadata["state_sha256"]), metadata.get("product") == "cosine"
+            return cls(
+                str(metadata["learner"]),
+                name,
+                digest,
+                _map_in(arrays, metadata),
+                _blend_in(arrays),
+                cosine,
+                _blend_in(arrays, "known_"),
+                Remembered.of(arrays),
+            )
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror or error}") from None
         except (BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
@@ -136,8 +153,9 @@ def _map_in(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     return QueryMap(dict(zip(("U", "V") if len(form) == 2 else ("W",), found, strict=True)))
 
 
-def _blend_in(arrays: Mapping[str, NDArray[Any]]) -> Blend | None:
+def _blend_in(arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Blend | None:
     """The weights of an exported file; None if it has none. Raises ValueError if they are not weights."""
-    if "signals" not in arrays:
+    if f"{prefix}signals" not in arrays:
         return None
-    return Blend(tuple(arrays["signals"].tolist()), arrays["weights"], arrays["scales"])
+    names, weights, scales = (arrays[prefix + name] for name in ("signals", "weights", "scales"))
+    return Blend(tuple(names.tolist()), weights, scales)

@@ -97,6 +97,11 @@ class Neighbour(BaseModel):
     terms: dict[str, float] | None = Field(
         default=None, description=f"By `explain`: what each signal adds to `value`. {SIGNALS}"
     )
+    chosen: int | None = Field(
+        default=None,
+        description="By `explain`: how often it was chosen for searches like this; left out where none is remembered. "
+        f"{SIGNALS}",
+    )
 
 
 class Result(BaseModel):

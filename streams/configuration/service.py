@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from kinstream.streams.configuration.section import KeyFault, Name, Section, connection_of
 from kinstream.streams.secrets import remember_url
-from kinstream.streams.signals import ADAPTED, MOST_NAMES, SIMILARITY, TEXT
+from kinstream.streams.signals import COMPUTED, MOST_NAMES, SIMILARITY, TEXT
 
 #: How a store compares vectors.
 INNER: Final = "inner-product"
@@ -92,8 +92,8 @@ class ServeSpaceSettings(Section):
             for name in sorted(self.model_fields_set & {"candidates", "blend"}):
                 raise KeyFault(name, "is of a space that ranks by more than a vector: set text or signals")
         known = {SIMILARITY, *self.signals, *([TEXT] if self.text else [])}
-        if {SIMILARITY, ADAPTED, TEXT} & set(self.signals) or len(set(self.signals)) < len(self.signals):
-            raise KeyFault("signals", f"names each column once, and none {SIMILARITY}, {ADAPTED} or {TEXT}")
+        if {*COMPUTED, TEXT} & set(self.signals) or len(set(self.signals)) < len(self.signals):
+            raise KeyFault("signals", f"names each column once, and none {', '.join(COMPUTED)} or {TEXT}")
         if "" in self.signals or len(known) > MOST_NAMES:
             raise KeyFault("signals", f"there are at most {MOST_NAMES} signals, and each has a name")
         if strange := sorted(set(self.blend) - known):
@@ -117,7 +117,7 @@ class ServeSpaceSettings(Section):
     @property
     def known_signals(self) -> tuple[str, ...]:
         """What a ranking of the space can go by."""
-        return (SIMILARITY, ADAPTED, *([TEXT] if self.text else []), *self.signals)
+        return (*COMPUTED, *([TEXT] if self.text else []), *self.signals)
 
     @property
     def stored(self) -> bool:

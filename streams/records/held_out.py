@@ -55,6 +55,7 @@ class ShownLists:
     exponent : the place r, from 1, is examined with probability r^-exponent.
     scores : a row for each place; None if no list has scores.
     worth : (t,) float32 above 0, what the action on each place weighs, 1 where nothing was clicked; None: 1 for all.
+    names : (t,) uint64 hash of the name of the item in each place, as `name_hashes` gives; None in older records.
     """
 
     query: NDArray[np.int32]
@@ -65,6 +66,7 @@ class ShownLists:
     exponent: float
     scores: Scores | None = None
     worth: NDArray[np.float32] | None = None
+    names: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         """How many lists."""
@@ -85,6 +87,7 @@ class ShownLists:
             self.exponent,
             None if self.scores is None else self.scores.take(places),
             None if self.worth is None else self.worth[places],
+            None if self.names is None else self.names[places],
         )
 
 

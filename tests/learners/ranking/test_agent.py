@@ -15,7 +15,7 @@ from kinstream.streams.records.codec.codec import decode_outcome, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Outcome
-from kinstream.streams.signals import SIMILARITY
+from kinstream.streams.signals import REMEMBERED, SIMILARITY
 from tests.learners.ranking.test_ranking import HALF, bits, learned
 from tests.learners.ranking.world import World
 
@@ -23,9 +23,11 @@ from tests.learners.ranking.world import World
 def test_the_agent_learns_the_lists_that_are_not_held_out() -> None:
     world, share = World(120, missing=0.2), 0.3
     place = Place("it", 1, "constraints", 0, 1, "outcomes", 1, "dead-letters")
-    machine = LearnerMachine(place, lambda _: Ranking(HALF), follows=frozenset({"made"}), held_out=share)
+    machine = LearnerMachine(
+        place, lambda _: Ranking(HALF, remember=50), follows=frozenset({"made"}), held_out=share
+    )
     judge, before, weights = Judge(share, "s"), None, {}
-    wanted = Ranking(HALF)
+    wanted = Ranking(HALF, remember=50)
     for offset, block in enumerate(world.blocks()):
         block = replace(block, space="s", epoch=0)
         at = Position(1, 0, offset, 0)
@@ -43,14 +45,14 @@ def test_the_agent_learns_the_lists_that_are_not_held_out() -> None:
         wanted.learn(replace(block.take(np.flatnonzero(~held)), lists=lists))
     space = machine.find("s")
     assert space is not None and isinstance(space.core, Ranking)
-    assert bits(space.core) == bits(wanted) != bits(learned(world.blocks(), start=HALF))
+    assert bits(space.core) == bits(wanted) != bits(learned(world.blocks(), start=HALF, remember=50))
     assert weights == wanted.weights
 
 
 def test_lists_are_judged_by_the_blend_against_what_people_have() -> None:
     """An oracle for one list: the rank of each clicked item among those shown."""
     blocks = [*World(200).blocks(cut=1)]
-    model = learned(blocks[:-1], start=HALF)
+    model = learned(blocks[:-1], start=HALF, remember=1_000)
     last = blocks[-1]
     judge = Judge(0.5, "s")
     for block in blocks[:-1]:
@@ -63,7 +65,12 @@ def test_lists_are_judged_by_the_blend_against_what_people_have() -> None:
     apart = metrics.all_pairs(X[lists.query], X[lists.item])[:, 0]
     scores = dict(zip(lists.scores.names, lists.scores.values.T, strict=True))
     signals = {name: one[0] for name, one in model.signals(X[lists.query], X[lists.item]).items()}
-    found = [model.blend(signals | scores)]
+    assert model.remembered is not None and lists.names is not None
+    recalled = model.remembered.recall(X[lists.query[0]])
+    assert recalled is not None
+    scores_of_learned = scores | {REMEMBERED: recalled.rates(lists.names)}
+    assert max(scores_of_learned[REMEMBERED]) > 0.0
+    found = [model.known_blend(signals | scores_of_learned)]
     found += [model.start({SIMILARITY: -one} | scores) for one in apart[1:]]
     weights = (np.arange(len(lists.item)) + 1.0) ** lists.exponent * lists.clicked
     wanted = []

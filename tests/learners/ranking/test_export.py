@@ -13,9 +13,13 @@ import pytest
 from kinstream.learners.models.export import encode, export
 from kinstream.learners.models.query_map import query_map
 from kinstream.learners.ranking.learner import Ranking
+from kinstream.processors.base.id_table import name_hashes
+from kinstream.search.models.model import Model
 from kinstream.search.queries.adapter import query_model
 from kinstream.search.queries.model import QueryModel
+from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.signals import REMEMBERED
 from tests.learners.ranking.test_ranking import HALF, learned
 from tests.learners.ranking.world import World
 
@@ -24,7 +28,7 @@ VERSION = ModelVersion("s", "search", "ranking/1", 1, 0, 7, "t", 0, 1, "", "0" *
 
 @pytest.fixture(scope="module")
 def model() -> Ranking:
-    return learned(World(300).blocks(), start=HALF)
+    return learned(World(300).blocks(), start=HALF, remember=1_000)
 
 
 def candidates(model: Ranking, n: int = 30) -> dict[str, Any]:
@@ -41,6 +45,36 @@ def test_a_file_ranks_as_the_learner(model: Ranking, tmp_path: Path) -> None:
     assert read.blend is not None and read.blend.names == model.blend.names
     assert read.blend(signals).tobytes() == model.blend(signals).tobytes()
     assert np.array_equal(read.map(World(1).queries), query_map(model)(World(1).queries))
+
+
+def test_a_file_remembers_what_the_learner_remembers(model: Ranking, tmp_path: Path) -> None:
+    path = tmp_path / "search.npz"
+    path.write_bytes(encode(export(model, VERSION, {}), "npz"))
+    read, served = QueryModel.from_file(path), query_model("search", Model(VERSION, model))
+    assert model.remembered is not None and read.known is not None and served.known is not None
+    names, known = name_hashes([str(row) for row in range(300)]), 0
+    for query in (*World(1).queries, -World(1).queries[0]):
+        wanted = model.remembered.recall(query)
+        for found in (read.recall(query), served.recall(query)):
+            assert (found is None) == (wanted is None)
+            if found is not None and wanted is not None:
+                assert found.rates(names).tobytes() == wanted.rates(names).tobytes()
+        known += wanted is not None
+    assert 60 < known < 121
+    signals = candidates(model) | {REMEMBERED: np.arange(30.0)}
+    for one in (read.known, served.known):
+        assert one(signals).tobytes() == model.known_blend(signals).tobytes()
+
+
+@pytest.mark.parametrize("lost", ["remembered_clicks", "known_weights"])
+def test_a_file_with_half_a_memory_is_refused(model: Ranking, tmp_path: Path, lost: str) -> None:
+    path = tmp_path / "search.npz"
+    path.write_bytes(encode(export(model, VERSION, {}), "npz"))
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != lost}
+    np.savez(path, **arrays)
+    with pytest.raises(SettingsError, match=lost):
+        QueryModel.from_file(path)
 
 
 def test_a_file_ranks_in_numpy_alone(model: Ranking, tmp_path: Path) -> None:
@@ -80,8 +114,6 @@ def test_a_file_of_fewer_dimensions_has_the_maps_alone(model: Ranking) -> None:
 
 
 def test_a_service_gets_the_blend_of_the_newest_model(model: Ranking) -> None:
-    from kinstream.search.models.model import Model
-
     found = query_model("search", Model(VERSION, model))
     assert found.blend is not None and found.blend.names == model.blend.names
     assert query_model("search", Model()).blend is None

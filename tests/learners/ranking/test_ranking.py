@@ -12,13 +12,15 @@ import pytest
 
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.ranking.learner import Ranking
+from kinstream.learners.ranking.remembered import bits_of
 from kinstream.learners.registry import create
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.values import ConstraintBlock
-from kinstream.streams.signals import ADAPTED, SIMILARITY
+from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY
 from tests.learners.ranking.world import World
+from tests.learners.transcriptions.remembered import Remembering
 
 HALF = {SIMILARITY: 0.5, "text": 0.5}
 
@@ -106,11 +108,16 @@ class Transcription:
 @pytest.mark.parametrize(("missing", "acts"), [(0.0, False), (0.3, False), (0.0, True)])
 def test_the_weights_are_those_of_a_transcription(missing: float, acts: bool) -> None:
     world = World(120, missing=missing, acts=acts)
-    model = learned(world.blocks(cut=7), start=HALF, dtype="float64")
-    written, adapter, heavy = Transcription(HALF), Adapter(dtype="float64"), 0
-    for block in world.blocks(cut=1):
+    model = learned(world.blocks(cut=7), start=HALF, dtype="float64", remember=1_000)
+    written, adapter, heavy = (
+        {known: Transcription(HALF) for known in (False, True)},
+        Adapter(dtype="float64"),
+        0,
+    )
+    memory = Remembering()
+    for row, block in enumerate(world.blocks(cut=1)):
         lists = block.lists
-        assert lists is not None and lists.scores is not None and len(lists) == 1
+        assert lists is not None and lists.scores is not None and lists.names is not None and len(lists) == 1
         rows = block.tables[0].vectors.astype(np.float64)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         q, x = rows[lists.query[0]], rows[lists.item]
@@ -118,28 +125,38 @@ def test_the_weights_are_those_of_a_transcription(missing: float, acts: bool) ->
         signals = {SIMILARITY: x @ q, ADAPTED: x @ moved / np.linalg.norm(moved)}
         signals |= dict(zip(lists.scores.names, lists.scores.values.T.astype(np.float64), strict=True))
         clicked = np.flatnonzero(lists.clicked).tolist()
-        act = np.ones(len(lists.item)) if lists.worth is None else lists.worth
-        heavy += int((act > 1.0).sum())
+        act = (np.ones(len(lists.item)) if lists.worth is None else lists.worth).tolist()
+        heavy += int(sum(one > 1.0 for one in act))
         named = {name: one.tolist() for name, one in signals.items()}
-        written.learn(q.tobytes(), named, clicked, lists.exponent, act.tolist())
+        query, names = bits_of(q[None])[0], lists.names.tolist()
+        said, known = memory.says(query, names)
+        written[False].learn(q.tobytes(), named, clicked, lists.exponent, act)
+        if known:
+            # Each list counts in full.
+            written[True].learn(str(row).encode(), named | {REMEMBERED: said}, clicked, lists.exponent, act)
+        memory.add(query, names, clicked, int(lists.actor[0]), act)
         adapter.learn(block)
-    found = model.learned_blend
-    assert found.names == tuple(sorted(written.w))
-    assert np.allclose(found.weights, [written.w[name] for name in found.names], rtol=0, atol=1e-7)
-    assert np.allclose(found.units, [written.scale[name] for name in found.names], rtol=1e-9)
-    assert np.abs(found.weights - np.array([0.0, 1.0, 0.0, 1.0])).max() > 0.1
-    assert 0 < written.bounded < 120
+    parts = model._parts
+    for known, found in ((False, parts.weights.learned), (True, parts.known.learned)):
+        # Sums of what is remembered are float32.
+        own, precise = written[known], 1e-5 if known else 1e-7
+        assert found.names == tuple(sorted(own.w)) and (REMEMBERED in found.names) == known
+        assert np.allclose(found.weights, [own.w[name] for name in found.names], rtol=0, atol=precise)
+        assert np.allclose(found.units, [own.scale[name] for name in found.names], rtol=precise)
+    found = parts.known.learned
+    assert np.abs(found.weights - np.array([0.0, 1.0, 0.0, 0.0, 1.0])).max() > 0.1
+    assert 0 < sum(own.bounded for own in written.values()) < 240
     assert acts == (heavy > 20)
 
 
 def test_blocks_may_be_cut_between_any_lists_and_a_killed_learner_goes_on() -> None:
     world = World(90, missing=0.2)
-    whole = bits(learned(world.blocks(cut=90), start=HALF))
+    whole = bits(learned(world.blocks(cut=90), start=HALF, remember=1_000))
     for cut in (1, 7, 16):
-        assert bits(learned(world.blocks(cut=cut), start=HALF)) == whole
-    model = Ranking(start=HALF)
+        assert bits(learned(world.blocks(cut=cut), start=HALF, remember=1_000)) == whole
+    model = Ranking(start=HALF, remember=1_000)
     for block in world.blocks(cut=7):
-        again = Ranking(start=HALF)
+        again = Ranking(start=HALF, remember=1_000)
         again.restore(from_bytes(bits(model)))
         again.learn(block)
         model = again

@@ -1,0 +1,126 @@
+"""A memory of what was chosen for a query, as the learner keeps it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.kernels import remembered as kernels
+from kinstream.learners.ranking.remembered import COUNTED, DOUBT, ENOUGH, KERNEL, WORDS, Remembered
+from kinstream.learners.ranking.weights import CLICKED, COUNTERS, Whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.state import State
+
+Keys = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Values = NDArray[np.float64]
+
+#: Items of a query.
+ITEMS: Final = 16
+#: Lists of a query after which what they said has faded to 1 / e.
+FADES: Final = 100.0
+_ARRAYS: Final = ("bits", "items", "clicks", "seen", "asked", "used")
+
+
+class Memory:
+    """Of the queries that came last, the items that were chosen for each.
+
+    For a query q, an item x has the rate
+
+        sum_p k(p, q) c_px / (1 + sum_p k(p, q) s_px),    k(p, q) = exp(-(1 - cos(p, q)) / .03)
+
+    over remembered queries p with k above .01. A list with P clicked items adds min(1, 3 / |P|) a / n to c for each,
+    with a what the action weighs, and e / n to s for these and for all others of the list that have a c, with e the
+    probability with which the place is examined; n counts the lists that one user had for the query. With each list of
+    p its sums keep exp(-1 / 100). A query has at most 16 items: the one of the lowest rate makes room. Cosines are told
+    from the signs of 512 random directions (`kinstream.learners.ranking.remembered.bits_of`).
+
+    Parameters
+    ----------
+    queries : that are remembered at most; that which came least lately makes room.
+    """
+
+    def __init__(self, queries: int) -> None:
+        self._most = queries
+        self._bits, self._items = np.zeros((0, WORDS), np.uint64), np.zeros((0, ITEMS), np.uint64)
+        self._clicks, self._seen = (np.zeros((0, ITEMS), np.float32) for _ in range(2))
+        self._asked, self._used = np.zeros(0, np.float32), np.zeros(0, np.int64)
+        self._tally = np.zeros(kernels.TALLY, np.int64)
+        self._counters, self._added = np.zeros((2, COUNTERS), np.uint16), np.zeros(1, np.int64)
+        self._shown: Remembered | None = None
+
+    def learn(self, lists: Whole, names: Keys, bits: Keys, of: Numbers) -> tuple[Values, Flags]:
+        """Remember lists in order.
+
+        Parameters
+        ----------
+        names : (t,) hashes of the items.
+        bits, of : (b, `WORDS`) of queries, and (k,) which of them each list has.
+
+        Returns
+        -------
+        (t,) the rate of each item before its list, and (k,) whether enough was known of the query.
+        """
+        self._shown = None
+        self._make_room(int(self._tally[kernels.ROWS]) + len(lists.queries))
+        said, knows = np.empty(len(names)), np.empty(len(lists.queries), np.bool_)
+        rule = np.array([DOUBT, CLICKED, np.exp(-1.0 / FADES), ENOUGH, COUNTED])
+        shown = (np.ascontiguousarray(lists.starts, np.int32), np.ascontiguousarray(names))
+        clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
+        kept = (self._bits, self._items, self._clicks, self._seen, self._asked, self._used, self._tally)
+        fixed = (np.ascontiguousarray(lists.actors), float(lists.exponent), rule, KERNEL)
+        counted = (self._counters, self._added)
+        everything: Any = (bits, of, *shown, *clicks, *fixed, *kept, *counted, said, knows)
+        kernels.remember(*everything)
+        return said, knows
+
+    def _make_room(self, queries: int) -> None:
+        """Arrays for so many queries at least, as far as there may be."""
+        had, wanted = len(self._used), min(queries, self._most)
+        if wanted <= had:
+            return
+        more = min(max(wanted, 2 * had), self._most) - had
+        for name in _ARRAYS:
+            one: NDArray[Any] = getattr(self, f"_{name}")
+            setattr(self, f"_{name}", np.concatenate([one, np.zeros((more, *one.shape[1:]), one.dtype)]))
+
+    @property
+    def remembered(self) -> Remembered:
+        """A copy for queries."""
+        if self._shown is None:
+            used = int(self._tally[kernels.ROWS])
+            self._shown = Remembered(*(getattr(self, f"_{name}")[:used].copy() for name in _ARRAYS[:-1]))
+        return self._shown
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """All that later results depend on; arrays are copies."""
+        used = int(self._tally[kernels.ROWS])
+        return {name: getattr(self, f"_{name}")[:used].copy() for name in _ARRAYS} | {
+            "tally": self._tally.copy(),
+            "counters": self._counters.copy(),
+            "added": self._added.copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from `state()`.
+
+        Raises
+        ------
+        SettingsError
+            It remembers more queries than this memory has room for.
+        """
+        used = len(np.asarray(state["bits"]))
+        if used > self._most:
+            raise SettingsError(f"remember is {self._most}, but the state to restore holds {used} queries")
+        self._make_room(used)
+        for name in _ARRAYS:
+            getattr(self, f"_{name}")[:used] = state[name]
+        self._tally = np.array(state["tally"], np.int64)
+        self._counters = np.array(state["counters"], np.uint16)
+        self._added = np.array(state["added"], np.int64)
+        self._shown = None
