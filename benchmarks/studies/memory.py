@@ -213,7 +213,7 @@ class World:
     with_text : whether people see half and half of similarity and BM25.
     """
 
-    def __init__(self, name: str, with_text: bool, encode: Encoder) -> None:
+    def __init__(self, name: str, with_text: bool, encode: Encoder | None) -> None:
         self.name, self.with_text = name, with_text
         self._texts_of = corpus_of(name, True)
         self.corpus = self._texts_of if with_text else corpus_of(name, False)
@@ -262,7 +262,7 @@ class World:
             return measured
         few = np.sort(np.random.default_rng([seed, 78]).permutation(again)[:REWORDED])
         texts = self._texts_of.texts
-        assert texts is not None
+        assert texts is not None and self._encode is not None
         words = [_one_less(texts[0][row], seed + row) for row in parts.learned[few].tolist()]
         made = np.asarray(self._encode(words, QUERY_TOKENS), np.float32)
         made /= np.linalg.norm(made, axis=1, keepdims=True)
@@ -457,7 +457,7 @@ def cost(m: int = 100_000, d: int = 384, near: int = 100) -> dict[str, Any]:
         assert found is not None
         found.rates(items[:CANDIDATES, 0])
         times.append(1e3 * (time.perf_counter() - begin))
-        beside = len(found.chosen) // ITEMS
+        beside = len(found.near)
     middle, late = np.quantile(times, (0.5, 0.9)).round(3).tolist()
     size = sum(one.nbytes for one in memory.arrays().values()) / 1e6
     return {"MB": size, "near": beside, "median ms": middle, "90 % ms": late}
@@ -479,7 +479,7 @@ def main() -> None:
         if a.cost:
             print(json.dumps(cost()))
             return
-        encode = Encoder()
+        encode = Encoder() if a.forms else None
         for name in a.corpora:
             for shown in a.shown:
                 world = World(name, shown != "similarity", encode)

@@ -77,9 +77,10 @@ def remember(
 
     Parameters
     ----------
-    own, of : (b, w) bits of queries, and (k,) which of them each list has.
+    own, of : (b, w) bits of queries, and (k,) which of them each list has; of a query without direction, all 0, nothing
+        is known or remembered.
     starts, names, clicked : (k + 1,), (t,) and (t,) as in `kinstream.streams.records.held_out.ShownLists`.
-    acted : (t,) what the action on each place weighs.
+    acted : (t,) what the action on each place weighs: as so many clicks, each by one who looked.
     actors : (k,) hashes; 0 is nobody.
     exponent : place r is examined with probability r^-exponent.
     rule : (5,) looks that a rate is drawn to 0 by, clicked items up to which a list counts in full, the share that a
@@ -100,8 +101,10 @@ def remember(
     for at in range(len(starts) - 1):
         first, last = starts[at], starts[at + 1]
         query = own[of[at]]
-        found, same, lists = 0, -1, 0.0
-        for row in range(tally[ROWS]):
+        found, same, lists, directed = 0, -1, 0.0, False
+        for word in range(len(query)):
+            directed = directed or query[word] != 0
+        for row in range(tally[ROWS] if directed else 0):
             apart = _apart(bits[row], query, limit)
             if apart <= limit:
                 rows[found], near[found] = row, table[apart]
@@ -122,7 +125,7 @@ def remember(
                         looks += near[j] * seen[row, slot]
                         break
             said[t] = chosen / (doubt + looks)
-        if hits == 0:
+        if hits == 0 or not directed:
             continue
         weight = 1.0
         if actors[at] != 0:
@@ -158,6 +161,7 @@ def remember(
                 place = worst
                 items[same, place], clicks[same, place], seen[same, place] = names[t], 0.0, 0.0
             if place >= 0:
-                seen[same, place] += weight * (t - first + 1.0) ** -exponent
+                act = acted[t] if clicked[t] else 1.0
+                seen[same, place] += weight * act * (t - first + 1.0) ** -exponent
                 if clicked[t]:
-                    clicks[same, place] += share * acted[t]
+                    clicks[same, place] += share * act

@@ -57,7 +57,7 @@ class Ranking(Adapter):
     Raises
     ------
     kinstream.streams.errors.SettingsError
-        A hyper-parameter is out of range, or the shares are not finite numbers of 1 to 34 signals, some not 0.
+        A hyper-parameter is out of range, or the shares are not finite numbers of 1 to 35 signals, some not 0.
 
     Notes
     -----

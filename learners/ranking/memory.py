@@ -32,11 +32,12 @@ class Memory:
 
         sum_p k(p, q) c_px / (1 + sum_p k(p, q) s_px),    k(p, q) = exp(-(1 - cos(p, q)) / .03)
 
-    over remembered queries p with k above .01. A list with P clicked items adds min(1, 3 / |P|) a / n to c for each,
-    with a what the action weighs, and e / n to s for these and for all others of the list that have a c, with e the
-    probability with which the place is examined; n counts the lists that one user had for the query. With each list of
-    p its sums keep exp(-1 / 100). A query has at most 16 items: the one of the lowest rate makes room. Cosines are told
-    from the signs of 512 random directions (`kinstream.learners.ranking.remembered.bits_of`).
+    over remembered queries p with k above .01. A list with P clicked items adds min(1, 3 / |P|) a / n to c and a e / n
+    to s for each, with a what the action weighs and e the probability with which the place is examined, and e / n to s
+    for all others of the list that have a c; n counts the lists that one user had for the query. With each list of p
+    its sums keep exp(-1 / 100). A query has at most 16 items: the one of the lowest rate makes room. Cosines are told
+    from the signs of 512 random directions (`kinstream.learners.ranking.remembered.bits_of`). Nothing is remembered of
+    vectors of zeros, which may stand for any text.
 
     Parameters
     ----------

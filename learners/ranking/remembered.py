@@ -33,7 +33,7 @@ _LARGEST: Final = 32_767.0
 #: Words that are compared for all queries, so many of these at a time; for those that may be near, the rest. Of queries
 #: that have nothing in common, one in ten million may be near by 256 bits.
 _FIRST: Final = 4
-_TOGETHER: Final = 8_192
+_TOGETHER: Final = 16_384
 #: For readers of an exported file.
 USE: Final = (
     "known_weights and known_scales of known_signals rank queries of which remembered_asked, at most 2 each, weighed "
@@ -87,18 +87,41 @@ def _apart(columns: Keys, own: Keys) -> NDArray[np.uint8]:
 
 
 class Recalled(NamedTuple):
-    """What is remembered for a query: by the hash of an item's name its sums of clicks and of looks."""
+    """What is remembered for a query.
 
-    chosen: dict[int, tuple[float, float]]
+    Parameters
+    ----------
+    near : (r,) what each query that is near counts.
+    items, clicks, seen : (r, p) of these, as of `Remembered`.
+    """
+
+    near: Values
+    items: Keys
+    clicks: NDArray[np.float32]
+    seen: NDArray[np.float32]
 
     def rates(self, names: Keys) -> Values:
-        """(n,) of items: clicks by looks and one more; 0 for what nobody chose."""
-        found = [self.chosen.get(name, (0.0, 0.0)) for name in names.tolist()]
-        return np.array([clicks / (DOUBT + looks) for clicks, looks in found], np.float64)
+        """(n,) of items by the hashes of their names: clicks by looks and one more; 0 for what nobody chose."""
+        clicks, looks = self._sums(names)
+        return clicks / (DOUBT + looks)
 
-    def times(self, name: int) -> float:
-        """How often an item was chosen."""
-        return self.chosen.get(name, (0.0, 0.0))[0]
+    def times(self, names: Keys) -> Values:
+        """(n,) how often items were chosen."""
+        return self._sums(names)[0]
+
+    def _sums(self, names: Keys) -> tuple[Values, Values]:
+        if not len(names):
+            return np.zeros(0), np.zeros(0)
+        own, of = np.unique(names, return_inverse=True)
+        place = np.minimum(np.searchsorted(own, self.items), len(own) - 1)
+        # In the order of the queries, as the learner adds them.
+        row, slot = np.nonzero(own[place] == self.items)
+        at, near = place[row, slot], self.near[row]
+        clicks, looks = (
+            np.bincount(at, near * one[row, slot].astype(np.float64), len(own))
+            for one in (self.clicks, self.seen)
+        )
+        return clicks[of], looks[of]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,9 +180,11 @@ class Remembered:
         return len(self.bits)
 
     def recall(self, query: Rows) -> Recalled | None:
-        """What is remembered for a query (d,), of any length; None if too little is."""
+        """What is remembered for a query (d,), of any length but 0; None if too little is."""
         own = bits_of(query[None])[0]
         assert self._columns is not None
+        if not own.any():
+            return None
         limit = len(KERNEL) - 1
         may = [
             begin + np.flatnonzero(_apart(self._columns[:, begin : begin + _TOGETHER], own) <= limit)
@@ -171,13 +196,4 @@ class Remembered:
         near = KERNEL[apart]
         if not sum((near * np.minimum(self.asked[rows].astype(np.float64), COUNTED)).tolist()) >= ENOUGH:
             return None
-        near = np.repeat(near, self.items.shape[1])
-        names, place = np.unique(self.items[rows], return_inverse=True)
-        place = place.reshape(-1)
-        # In the order of the rows, as the learner adds them.
-        clicks, seen = (
-            np.bincount(place, near * one[rows].astype(np.float64).reshape(-1), len(names))
-            for one in (self.clicks, self.seen)
-        )
-        found = zip(names.tolist(), clicks.tolist(), seen.tolist(), strict=True)
-        return Recalled({name: (one, looks) for name, one, looks in found if name})
+        return Recalled(near, self.items[rows], self.clicks[rows], self.seen[rows])

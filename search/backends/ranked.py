@@ -103,10 +103,8 @@ class RankedSpace(StoreSpace):
         hits = []
         for row, one in zip(rows, found.found, strict=True):
             recalled = None if query.rows is None else model.recall(query.rows[row])
-            if recalled is None or model.known is None:
-                hits.append(self._ordered(blend, one, query))
-            else:
-                hits.append(self._ordered(model.known, one, query, recalled))
+            ranks = blend if recalled is None or model.known is None else model.known
+            hits.append(self._ordered(ranks, one, query, recalled))
         return Ranked(hits, [], found.version)
 
     def _asked(self, model: QueryModel, query: Query, row: int, mapped: Vectors | None) -> Asked:
@@ -129,13 +127,15 @@ class RankedSpace(StoreSpace):
         return Asked(model.asking(plain), model.asking(mapped) if learned else None, text)
 
     def _ordered(
-        self, blend: Blend, found: Candidates, query: Query, recalled: Recalled | None = None
+        self, blend: Blend, found: Candidates, query: Query, recalled: Recalled | None
     ) -> list[Neighbour]:
         """The best k, by value and then by id."""
         signals: Mapping[str, NDArray[Any]] = found.signals
-        names = None if recalled is None else name_hashes(found.ids)
-        if recalled is not None and names is not None:
+        chosen: list[int] | None = None
+        if recalled is not None:
+            names = name_hashes(found.ids)
             signals = {**signals, REMEMBERED: recalled.rates(names)}
+            chosen = [round(times) for times in recalled.times(names).tolist()]
         blended = blend(signals)
         places = np.arange(len(blended))
         if query.k < len(places):
@@ -160,8 +160,8 @@ class RankedSpace(StoreSpace):
             terms = blend.terms(signals)
             for one, at in zip(neighbours, order, strict=True):
                 one["terms"] = _at(terms, at)
-                if recalled is not None and names is not None:
-                    one["chosen"] = round(recalled.times(int(names[at])))
+                if chosen is not None:
+                    one["chosen"] = chosen[at]
         return neighbours
 
     def _drawn(self, neighbour: Neighbour) -> Neighbour:

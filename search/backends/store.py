@@ -389,7 +389,8 @@ class StoreSpace(Space):
         return [hits[at] for at in np.argsort(-values, kind="stable").tolist()]
 
     def held(self, query: Query) -> int:
-        remembers = self.pair().serving.remembered is not None
+        pair = self.pair()
+        remembers = any(one is not None and one.remembered for one in (pair.serving, pair.candidate))
         return len(query.names) * (max(self._most, query.k) if remembers else query.k)
 
     def _why_fewer(self, query: Query) -> str | None:

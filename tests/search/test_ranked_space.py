@@ -246,8 +246,8 @@ def test_what_ranking_has_learned_is_served_as_it_ranks_itself(length: float) ->
                 assert "chosen" not in found[7]
             else:
                 best = max(range(300), key=lambda row: rates[row])
-                (name,) = name_hashes([str(best)]).tolist()
-                assert found[best]["chosen"] == round(recalled.times(name))
+                (times,) = recalled.times(name_hashes([str(best)])).tolist()
+                assert found[best]["chosen"] == round(times)
                 often = max(often, found[best]["chosen"])
     assert known > 10 and often >= 2
 

@@ -117,8 +117,12 @@ def test_an_item_of_a_low_rate_makes_room() -> None:
             remember(memory, query, [name], [0])
     remember(memory, query, [100], [0])
     found = memory.remembered.recall(query)
-    assert found is not None and len(found.chosen) == ITEMS
-    assert 7 not in found.chosen and 100 in found.chosen
+    assert found is not None
+    there = found.times(np.arange(101, dtype=np.uint64)) > 0.0
+    assert np.flatnonzero(there).tolist() == [1, 2, 3, 4, 5, 6, *range(8, ITEMS + 1), 100]
+    assert found.rates(np.zeros(0, np.uint64)).tolist() == []
+    twice = found.rates(np.array([100, 7, 100], np.uint64)).tolist()
+    assert twice[0] == twice[2] > twice[1] == 0.0
 
 
 def test_what_is_shown_and_not_chosen_any_more_loses_its_rate() -> None:
@@ -143,15 +147,34 @@ def test_one_user_counts_little() -> None:
             remember(memory, query, [1, 2], [1], actor=actor)
         found = memory.remembered.recall(query)
         assert found is not None
-        return found.times(2)
+        return float(found.times(np.array([2], np.uint64))[0])
 
     assert times([3] * 40) < 0.2 * times([*range(100, 140)])
 
 
-def test_queries_of_other_lengths_are_the_same_and_a_query_without_direction_is_none() -> None:
+def test_an_action_that_weighs_much_is_as_so_many_clicks() -> None:
+    query = np.random.default_rng(8).normal(size=D)
+
+    def rate(worth: dict[int, float], times: int) -> float:
+        memory = Memory(4)
+        for _ in range(times):
+            remember(memory, query, [1, 2], [0], worth=worth)
+        return remember(memory, query, [1, 2], [0])[0][0]
+
+    # Sums fade a little from one click to the next.
+    assert rate({0: 5.0}, 1) == pytest.approx(rate({}, 5), abs=0.01)
+    assert rate({}, 1) < rate({0: 100.0}, 1) < 1.0
+
+
+def test_queries_of_other_lengths_are_the_same_and_of_one_without_direction_nothing_is_remembered() -> None:
     query = np.random.default_rng(6).normal(size=(5, D))
     assert np.array_equal(bits_of(query), bits_of(1e-3 * query))
-    assert (bits_of(np.array([[0.0] * D, [np.nan] * D])) == 0).all()
+    memory = Memory(4)
+    for one in ([0.0] * D, [np.nan] * D):
+        assert (bits_of(np.array([one])) == 0).all()
+        for _ in range(3):
+            assert remember(memory, one, [1, 2], [0]) == ([0.0, 0.0], False)
+        assert not len(memory.remembered) and memory.remembered.recall(np.array(one)) is None
 
 
 def test_the_share_of_other_bits_estimates_the_angle() -> None:

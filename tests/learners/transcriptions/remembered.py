@@ -55,7 +55,8 @@ class Remembering:
         self.lists[row] = self.lists[row] * math.exp(-1 / 100) + weight
         for place, name in enumerate(names):
             if place in clicked or name in self.clicks[row]:
-                self.seen[row][name] = self.seen[row].get(name, 0.0) + weight * (place + 1.0) ** -0.5
+                a = act[place] if place in clicked else 1.0
+                self.seen[row][name] = self.seen[row].get(name, 0.0) + weight * a * (place + 1.0) ** -0.5
                 self.clicks[row].setdefault(name, 0.0)
             if place in clicked:
                 self.clicks[row][name] += weight * min(1.0, 3.0 / len(clicked)) * act[place]
