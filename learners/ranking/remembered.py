@@ -117,11 +117,11 @@ class Recalled(NamedTuple):
         # In the order of the queries, as the learner adds them.
         row, slot = np.nonzero(own[place] == self.items)
         at, near = place[row, slot], self.near[row]
-        clicks, looks = (
-            np.bincount(at, near * one[row, slot].astype(np.float64), len(own))
+        sums: list[Values] = [
+            np.asarray(np.bincount(at, near * one[row, slot].astype(np.float64), len(own)), np.float64)[of]
             for one in (self.clicks, self.seen)
-        )
-        return clicks[of], looks[of]
+        ]
+        return sums[0], sums[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
