@@ -10,7 +10,7 @@ from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.published_unit import create
 
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 8}
+SMALL: dict[str, Any] = {"layers": 2, "hidden": 10}
 #: The mean squared length follows every accepted triplet.
 LIFT_STATE = frozenset({"taken", "lift_count", "lift_sum"})
 #: A triplet without a direction counts too. None of these comes last in a batch, where it would go with a step.
