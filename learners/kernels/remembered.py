@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.weights import times
+from kinstream.streams.compute.bits import ones
 from kinstream.streams.compute.compilation import compiled
 
 Matrix = NDArray[np.float64]
@@ -26,11 +27,7 @@ def _apart(left: Keys, right: Keys, limit: int) -> int:
     """In how many bits two rows differ, or a number above the limit."""
     found = 0
     for word in range(len(left)):
-        x = left[word] ^ right[word]
-        x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
-        x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
-        x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-        found += int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+        found += ones(left[word] ^ right[word])
         if found > limit:
             break
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.search.index.online.lengths import LANES
+from kinstream.streams.compute.bits import ones
 from kinstream.streams.compute.compilation import compiled
 
 Keys = NDArray[np.uint64]
@@ -207,21 +208,12 @@ def _settle(keys: Keys, slot: int, j: int, value: float) -> bool:
 
 
 @compiled
-def _ones(word: np.uint64) -> int:
-    """Bits of a word that are 1."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@compiled
 def _apart(keys: Keys, slot: int, query: Keys) -> int:
     """Hamming distance of a key to the query's."""
-    ones = 0
+    found = 0
     for word in range(len(query)):
-        ones += _ones(keys[slot, word] ^ query[word])
-    return ones
+        found += ones(keys[slot, word] ^ query[word])
+    return found
 
 
 @compiled
