@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +16,8 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.log_lines import use
 
 if TYPE_CHECKING:
+    from kinstream.streams.configuration.faults import Fault
     from kinstream.streams.settings import Settings
-
-T = TypeVar("T")
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def checked(path: str | None, overrides: dict[str, Any] | None = None, *, apart:
     faults = list(found.faults)
     if any(found.data.get(section) for section in ("builders", "learners", "serve", "sources")):
 
-        def faults_of_algorithms() -> list[Any]:
+        def faults_of_algorithms() -> list[Fault]:
             from kinstream.cli.shared.settings_check import algorithm_faults
 
             return algorithm_faults(found)
@@ -105,20 +103,21 @@ def checked(path: str | None, overrides: dict[str, Any] | None = None, *, apart:
     return found.settings
 
 
-def _in_child(call: Callable[[], T]) -> T | None:
-    """The result of a call in a forked process; None if it fails there."""
+def _in_child(call: Callable[[], list[Fault]]) -> list[Fault] | None:
+    """The faults that a call finds in a forked process; None if it fails there."""
+    from kinstream.streams.configuration.faults import Fault
+
     ours, theirs = os.pipe()
     if not (child := os.fork()):
-        with suppress(BaseException), os.fdopen(theirs, "wb") as answer:
-            pickle.dump(call(), answer)
+        with suppress(BaseException), os.fdopen(theirs, "w") as answer:
+            json.dump([(fault.where, fault.text) for fault in call()], answer)
         os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours, "rb") as answer:
+    with os.fdopen(ours) as answer:
         found = answer.read()
     os.waitpid(child, 0)
-    with suppress(Exception):
-        result: T = pickle.loads(found)
-        return result
+    with suppress(ValueError):
+        return [Fault(where, text) for where, text in json.loads(found)]
     return None
 
 
