@@ -4,8 +4,8 @@ Corpora of `benchmarks.real_embeddings`. Of 3,000 queries half are never asked; 
 rank^-.9, 6,000 times. People see twenty items by similarity, or by half and half of similarity and BM25. What is
 printed are changes of NDCG@10 against that ranking, in percent: of queries never asked, of those asked, each as often
 as it was asked, and of 400 of these with a word left out ("reworded"). "ranking" is the learner as it is, with its
-memory, as a store of a hundred candidates serves it, and "map" without. The forms below are beside that map; their
-weight is learned by the learner's own `Weights`, from what each says before a list is learned.
+memory of the very same queries, as a store of a hundred candidates serves it, and "map" without. The forms below are
+beside that map; their weight is learned by the learner's own `Weights`, from what each says before a list is learned.
 
 - shares: clicks on the item for this query, each weighed by 1 / examined, of all clicks for this query and two more.
 - rates: clicks on the item for this query, by how often it was examined and once more, from its first click on.
@@ -449,18 +449,16 @@ def cost(m: int = 100_000, d: int = 384, near: int = 100) -> dict[str, Any]:
     sums = [draw.uniform(size=(m, ITEMS)).astype(np.float32) for _ in range(2)]
     items = draw.integers(1, 1 << 63, size=(m, ITEMS), dtype=np.uint64)
     bits = np.concatenate([bits_of(rows) for rows in queries])
-    memory, times = Built(bits, items, sums[0], sums[1], np.ones(m, np.float32)), []
-    beside = 0
+    memory, times = Built(bits, items, sums[0], sums[1]), []
     for rows in queries[:500]:
         begin = time.perf_counter()
         found = memory.recall(rows[0])
         assert found is not None
         found.rates(items[:CANDIDATES, 0])
         times.append(1e3 * (time.perf_counter() - begin))
-        beside = len(found.near)
     middle, late = np.quantile(times, (0.5, 0.9)).round(3).tolist()
     size = sum(one.nbytes for one in memory.arrays().values()) / 1e6
-    return {"MB": size, "near": beside, "median ms": middle, "90 % ms": late}
+    return {"MB": size, "median ms": middle, "90 % ms": late}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The compiled loop that says what was chosen for queries that are near, and remembers what is chosen, list by list."""
+"""The compiled loop that says what was chosen for a query, and remembers what is chosen, list by list."""
 
 from __future__ import annotations
 
@@ -57,12 +57,10 @@ def remember(
     actors: Keys,
     exponent: float,
     rule: Matrix,
-    table: Matrix,
     bits: Keys,
     items: Keys,
     clicks: NDArray[np.float32],
     seen: NDArray[np.float32],
-    asked: NDArray[np.float32],
     used: Numbers,
     tally: Numbers,
     counters: Counters,
@@ -80,67 +78,54 @@ def remember(
     acted : (t,) what the action on each place weighs: as so many clicks, each by one who looked.
     actors : (k,) hashes; 0 is nobody.
     exponent : place r is examined with probability r^-exponent.
-    rule : (5,) looks that a rate is drawn to 0 by, clicked items up to which a list counts in full, the share that a
-        query's sums keep with each of its lists, the lists of near queries from which a query is known, and how many
-        of each count at most.
-    table : (h + 1,) what a query counts by the bits in which it differs; those that differ in more do not count.
-    bits, items, clicks, seen, asked, used : (m, w), (m, p), (m, p), (m, p), (m,) and (m,) queries, items of each, their
-        sums of clicks and of looks, the lists of the query, and when it came last; changed in place, as is all that
-        follows. 0 is no item.
+    rule : (4,) looks that a rate is drawn to 0 by, clicked items up to which a list counts in full, the share that a
+        query's sums keep with each of its lists, and in how many bits the rows of one query may differ.
+    bits, items, clicks, seen, used : (m, w), (m, p), (m, p), (m, p) and (m,) queries, items of each, their sums of
+        clicks and of looks, and when the query came last; changed in place, as is all that follows. 0 is no item.
     tally : (2,) see above.
     counters, added : (2, c) and (1,) of queries with actors, see `kinstream.learners.kernels.weights.times`.
     said : (t,) the rate of each item.
-    knows : (k,) whether enough is known of the query.
+    knows : (k,) whether the query was remembered.
     """
-    doubt, most, keep, enough, counted = rule
-    limit, slots = len(table) - 1, items.shape[1]
-    rows, near = np.empty(len(used), np.int64), np.empty(len(used))
+    doubt, most, keep = rule[0], rule[1], rule[2]
+    slots = items.shape[1]
     for at in range(len(starts) - 1):
         first, last = starts[at], starts[at + 1]
         query = own[of[at]]
-        found, same, lists, directed = 0, -1, 0.0, False
+        same, nearest, directed = -1, int(rule[3]) + 1, False
         for word in range(len(query)):
             directed = directed or query[word] != 0
         for row in range(tally[ROWS] if directed else 0):
-            apart = _apart(bits[row], query, limit)
-            if apart <= limit:
-                rows[found], near[found] = row, table[apart]
-                lists += near[found] * min(float(asked[row]), counted)
-                found += 1
-                if apart == 0:
-                    same = row
-        knows[at] = lists >= enough
+            apart = _apart(bits[row], query, nearest - 1)
+            if apart < nearest:
+                same, nearest = row, apart
+        knows[at] = same >= 0
         hits = 0
         for t in range(first, last):
             hits += clicked[t]
-            chosen, looks = 0.0, 0.0
-            for j in range(found):
-                row = rows[j]
+            said[t] = 0.0
+            if same >= 0:
                 for slot in range(slots):
-                    if items[row, slot] == names[t]:
-                        chosen += near[j] * clicks[row, slot]
-                        looks += near[j] * seen[row, slot]
+                    if items[same, slot] == names[t]:
+                        said[t] = float(clicks[same, slot]) / (doubt + float(seen[same, slot]))
                         break
-            said[t] = chosen / (doubt + looks)
         if hits == 0 or not directed:
             continue
-        weight = 1.0
-        if actors[at] != 0:
-            key = actors[at]
-            for word in range(len(query)):
-                key = (key ^ query[word]) * np.uint64(0x9E3779B97F4A7C15)
-                key ^= key >> np.uint64(32)
-            weight /= float(times(counters, added, key))
         if same < 0:
             same = _row_of(used, tally)
-            asked[same] = 0.0
             for word in range(len(query)):
                 bits[same, word] = query[word]
             for slot in range(slots):
                 items[same, slot], clicks[same, slot], seen[same, slot] = 0, 0.0, 0.0
+        weight = 1.0
+        if actors[at] != 0:
+            key = actors[at]
+            for word in range(len(query)):
+                key = (key ^ bits[same, word]) * np.uint64(0x9E3779B97F4A7C15)
+                key ^= key >> np.uint64(32)
+            weight /= float(times(counters, added, key))
         tally[CLOCK] += 1
         used[same] = tally[CLOCK]
-        asked[same] = keep * asked[same] + weight
         for slot in range(slots):
             clicks[same, slot] *= keep
             seen[same, slot] *= keep

@@ -43,7 +43,7 @@ class Ranking(Adapter):
     is that of lists that were not learned yet.
 
     With `remember`, `kinstream.learners.ranking.memory.Memory` remembers what was chosen for each query: the signal
-    `remembered`. Queries that it knows something of have weights of their own, `known_blend`, learned and compared by
+    `remembered`. Queries that it knows have weights of their own, `known_blend`, learned and compared by
     lists of such queries, each of which counts in full: what is asked often is to be ranked well. `blend` ranks the
     others, and is as without a memory.
 
@@ -81,7 +81,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/4"
+    algorithm: ClassVar[str] = "ranking/5"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 

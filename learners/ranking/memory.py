@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels import remembered as kernels
-from kinstream.learners.ranking.remembered import COUNTED, DOUBT, ENOUGH, KERNEL, WORDS, Remembered
+from kinstream.learners.ranking.remembered import DOUBT, SAME, WORDS, Remembered
 from kinstream.learners.ranking.weights import CLICKED, COUNTERS, Whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import State
@@ -22,22 +22,18 @@ Values = NDArray[np.float64]
 ITEMS: Final = 16
 #: Lists of a query after which what they said has faded to 1 / e.
 FADES: Final = 100.0
-_ARRAYS: Final = ("bits", "items", "clicks", "seen", "asked", "used")
+_ARRAYS: Final = ("bits", "items", "clicks", "seen", "used")
 
 
 class Memory:
     """Of the queries that came last, the items that were chosen for each.
 
-    For a query q, an item x has the rate
-
-        sum_p k(p, q) c_px / (1 + sum_p k(p, q) s_px),    k(p, q) = exp(-(1 - cos(p, q)) / .03)
-
-    over remembered queries p with k above .01. A list with P clicked items adds min(1, 3 / |P|) a / n to c and a e / n
-    to s for each, with a what the action weighs and e the probability with which the place is examined, and e / n to s
-    for all others of the list that have a c; n counts the lists that one user had for the query. With each list of p
-    its sums keep exp(-1 / 100). A query has at most 16 items: the one of the lowest rate makes room. Cosines are told
-    from the signs of 512 random directions (`kinstream.learners.ranking.remembered.bits_of`). Nothing is remembered of
-    vectors of zeros, which may stand for any text.
+    An item has the rate c / (1 + s) for a query. A list with P clicked items adds min(1, 3 / |P|) a / n to c and a e /
+    n to s for each, with a what the action weighs and e the probability with which the place is examined, and e / n to
+    s for all others of the list that have a c; n counts the lists that one user had for the query. With each list of a
+    query its sums keep exp(-1 / 100). A query has at most 16 items: the one of the lowest rate makes room. Two vectors
+    are of one query if the signs of 512 random directions differ in 4 at most
+    (`kinstream.learners.ranking.remembered`). Nothing is remembered of vectors of zeros, which may stand for any text.
 
     Parameters
     ----------
@@ -48,7 +44,7 @@ class Memory:
         self._most = queries
         self._bits, self._items = np.zeros((0, WORDS), np.uint64), np.zeros((0, ITEMS), np.uint64)
         self._clicks, self._seen = (np.zeros((0, ITEMS), np.float32) for _ in range(2))
-        self._asked, self._used = np.zeros(0, np.float32), np.zeros(0, np.int64)
+        self._used = np.zeros(0, np.int64)
         self._tally = np.zeros(kernels.TALLY, np.int64)
         self._counters, self._added = np.zeros((2, COUNTERS), np.uint16), np.zeros(1, np.int64)
         self._shown: Remembered | None = None
@@ -63,16 +59,16 @@ class Memory:
 
         Returns
         -------
-        (t,) the rate of each item before its list, and (k,) whether enough was known of the query.
+        (t,) the rate of each item before its list, and (k,) whether its query was known.
         """
         self._shown = None
         self._make_room(int(self._tally[kernels.ROWS]) + len(lists.queries))
         said, knows = np.empty(len(names)), np.empty(len(lists.queries), np.bool_)
-        rule = np.array([DOUBT, CLICKED, np.exp(-1.0 / FADES), ENOUGH, COUNTED])
+        rule = np.array([DOUBT, CLICKED, np.exp(-1.0 / FADES), SAME])
         shown = (np.ascontiguousarray(lists.starts, np.int32), np.ascontiguousarray(names))
         clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
-        kept = (self._bits, self._items, self._clicks, self._seen, self._asked, self._used, self._tally)
-        fixed = (np.ascontiguousarray(lists.actors), float(lists.exponent), rule, KERNEL)
+        kept = (self._bits, self._items, self._clicks, self._seen, self._used, self._tally)
+        fixed = (np.ascontiguousarray(lists.actors), float(lists.exponent), rule)
         counted = (self._counters, self._added)
         everything: Any = (bits, of, *shown, *clicks, *fixed, *kept, *counted, said, knows)
         kernels.remember(*everything)

@@ -1,4 +1,4 @@
-"""What was chosen for queries that are like a query: numbers of a model that do not change. It needs numpy alone."""
+"""What was chosen for a query: numbers of a model that do not change. It needs numpy alone."""
 
 from __future__ import annotations
 
@@ -18,40 +18,27 @@ Values = NDArray[np.float64]
 #: Bits of a query: the signs of its products with so many random directions.
 BITS: Final = 512
 WORDS: Final = BITS // 64
-#: Width of the kernel exp(-(1 - cosine) / width), and its least value that counts.
-WIDTH: Final = 0.03
-LEAST: Final = 0.01
-#: Looks at an item that its rate is drawn to 0 by, and lists of near queries from which a query is known, of each of
-#: them at most so many: else one that is asked often makes others known that are near to it by little.
+#: Bits in which two vectors may differ that are of one query. Rounding to half precision stays below it, and nearly
+#: always rounding to bytes; by five bits a cosine is .9995. Other queries that are near are left to the map: embedders
+#: differ in how near texts of different meaning are.
+SAME: Final = 4
+#: Looks at an item that its rate is drawn to 0 by.
 DOUBT: Final = 1.0
-ENOUGH: Final = 0.9
-COUNTED: Final = 2.0
 _SEED: Final = 20
 #: Directions and queries as whole numbers, so that their products are exact in any order.
 _STEPS: Final = 32.0
 _LARGEST: Final = 32_767.0
-#: Words that are compared for all queries, so many of these at a time; for those that may be near, the rest. Of queries
-#: that have nothing in common, one in ten million may be near by 256 bits.
-_FIRST: Final = 4
+#: Words that are compared for all queries, so many of these at a time; for those that may be the same, the rest.
+_FIRST: Final = 2
 _TOGETHER: Final = 16_384
 #: For readers of an exported file.
 USE: Final = (
-    "known_weights and known_scales of known_signals rank queries of which remembered_asked, at most 2 each, weighed "
-    "by exp((cosine - 1) / .03), adds up to .9 and more; remembered is clicks / (1 + seen) of sums that are weighed so"
+    "known_weights and known_scales of known_signals rank a query whose bits differ from one row of remembered_bits by "
+    f"{SAME} at most; remembered is clicks / (1 + seen) of the items of the nearest row"
 )
 #: Arrays of a file begin with it.
 _PREFIX: Final = "remembered_"
-_ARRAYS: Final = ("bits", "items", "clicks", "seen", "asked")
-
-
-def _kernel() -> Values:
-    """What a query counts by the number of bits in which it differs, up to the last number that counts."""
-    cosines = np.cos(np.pi * np.arange(BITS + 1) / BITS)
-    found = np.exp((cosines - 1.0) / WIDTH)
-    return np.ascontiguousarray(found[found > LEAST])
-
-
-KERNEL: Final = _kernel()
+_ARRAYS: Final = ("bits", "items", "clicks", "seen")
 
 
 @lru_cache(8)
@@ -87,41 +74,29 @@ def _apart(columns: Keys, own: Keys) -> NDArray[np.uint8]:
 
 
 class Recalled(NamedTuple):
-    """What is remembered for a query.
+    """What is remembered for a query: its row of `Remembered`.
 
     Parameters
     ----------
-    near : (r,) what each query that is near counts.
-    items, clicks, seen : (r, p) of these, as of `Remembered`.
+    items, clicks, seen : (p,) each.
     """
 
-    near: Values
     items: Keys
     clicks: NDArray[np.float32]
     seen: NDArray[np.float32]
 
     def rates(self, names: Keys) -> Values:
         """(n,) of items by the hashes of their names: clicks by looks and one more; 0 for what nobody chose."""
-        clicks, looks = self._sums(names)
-        return clicks / (DOUBT + looks)
+        return self._of(names, self.clicks.astype(np.float64) / (DOUBT + self.seen.astype(np.float64)))
 
     def times(self, names: Keys) -> Values:
         """(n,) how often items were chosen."""
-        return self._sums(names)[0]
+        return self._of(names, self.clicks.astype(np.float64))
 
-    def _sums(self, names: Keys) -> tuple[Values, Values]:
-        if not len(names):
-            return np.zeros(0), np.zeros(0)
-        own, of = np.unique(names, return_inverse=True)
-        place = np.minimum(np.searchsorted(own, self.items), len(own) - 1)
-        # In the order of the queries, as the learner adds them.
-        row, slot = np.nonzero(own[place] == self.items)
-        at, near = place[row, slot], self.near[row]
-        sums: list[Values] = [
-            np.asarray(np.bincount(at, near * one[row, slot].astype(np.float64), len(own)), np.float64)[of]
-            for one in (self.clicks, self.seen)
-        ]
-        return sums[0], sums[1]
+    def _of(self, names: Keys, values: Values) -> Values:
+        # Items of a query are different, but for those that are none.
+        found: Values = ((names[:, None] == self.items) * values).max(axis=1, initial=0.0)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +107,6 @@ class Remembered:
     ----------
     bits : (m, `WORDS`) of queries.
     items, clicks, seen : (m, p) hashes of items, 0 for none, and sums of clicks and of looks.
-    asked : (m,) lists of each query.
 
     Raises
     ------
@@ -144,7 +118,6 @@ class Remembered:
     items: Keys
     clicks: NDArray[np.float32]
     seen: NDArray[np.float32]
-    asked: NDArray[np.float32]
     _columns: Keys | None = None
 
     def __post_init__(self) -> None:
@@ -153,9 +126,9 @@ class Remembered:
             raise ValueError(f"remembered queries of shape {self.bits.shape}, with items of shape {shape}")
         if self.bits.dtype != np.uint64 or self.items.dtype != np.uint64:
             raise ValueError("remembered queries and items are uint64")
-        for one, wanted in ((self.clicks, shape), (self.seen, shape), (self.asked, (m,))):
-            if one.shape != wanted or one.dtype.kind != "f" or not (np.isfinite(one) & (one >= 0.0)).all():
-                raise ValueError(f"sums of what is remembered are finite numbers of shape {wanted}")
+        for one in (self.clicks, self.seen):
+            if one.shape != shape or one.dtype.kind != "f" or not (np.isfinite(one) & (one >= 0.0)).all():
+                raise ValueError(f"sums of what is remembered are finite numbers of shape {shape}")
         object.__setattr__(self, "_columns", np.ascontiguousarray(self.bits[:, :_FIRST].T))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -180,20 +153,21 @@ class Remembered:
         return len(self.bits)
 
     def recall(self, query: Rows) -> Recalled | None:
-        """What is remembered for a query (d,), of any length but 0; None if too little is."""
+        """What is remembered for a query (d,), of any length but 0; None if it is none of those remembered."""
         own = bits_of(query[None])[0]
         assert self._columns is not None
         if not own.any():
             return None
-        limit = len(KERNEL) - 1
         may = [
-            begin + np.flatnonzero(_apart(self._columns[:, begin : begin + _TOGETHER], own) <= limit)
+            begin + np.flatnonzero(_apart(self._columns[:, begin : begin + _TOGETHER], own) <= SAME)
             for begin in range(0, len(self), _TOGETHER)
         ]
         rows = np.concatenate(may) if may else np.empty(0, np.int64)
-        apart = np.bitwise_count(self.bits[rows] ^ own).sum(axis=1, dtype=np.int64)
-        rows, apart = rows[apart <= limit], apart[apart <= limit]
-        near = KERNEL[apart]
-        if not sum((near * np.minimum(self.asked[rows].astype(np.float64), COUNTED)).tolist()) >= ENOUGH:
+        if not len(rows):
             return None
-        return Recalled(near, self.items[rows], self.clicks[rows], self.seen[rows])
+        apart = np.bitwise_count(self.bits[rows] ^ own).sum(axis=1, dtype=np.int64)
+        nearest = int(np.argmin(apart))
+        if apart[nearest] > SAME:
+            return None
+        row = int(rows[nearest])
+        return Recalled(self.items[row], self.clicks[row], self.seen[row])

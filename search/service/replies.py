@@ -99,7 +99,7 @@ class Neighbour(BaseModel):
     )
     chosen: int | None = Field(
         default=None,
-        description="By `explain`: how often it was chosen for searches like this; left out where none is remembered. "
+        description="By `explain`: how often it was chosen for this query; left out where none is remembered. "
         f"{SIGNALS}",
     )
 

@@ -57,7 +57,7 @@ RAISED = {
     "learner-omks-length": ("omks/3", "omks/17"),
     "learner-opml-length": ("opml/3", "opml/7"),
     "learner-pola-length": ("pola/3", "pola/7"),
-    "learner-ranking": ("ranking/1", "ranking/4"),
+    "learner-ranking": ("ranking/1", "ranking/5"),
     "learner-rca": ("rca/1", "rca/3"),
     "learner-rdml-length": ("rdml/3", "rdml/7"),
     "learner-softmax": ("softmax/2", "softmax/3"),

@@ -1,8 +1,7 @@
 """States of `ranking` with weights of scores: every later version restores them and goes on from them.
 
 That of version 1 was held by other priors, so only the map is what a fresh one has. Up to version 3
-there was no memory.
-python -m tests.golden.test_ranking writes the state of version 4, where it is not there.
+there was no memory; that of version 4 knew queries by others that are near, too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ def test_an_old_state_is_restored_and_goes_on(file: Path, remember: int) -> None
     data, rounding = file.read_bytes(), 0.5 if file is FIRST else 1e-4
     model = begun(remember)
     model.restore(from_bytes(data))
-    assert to_bytes(model.state()) == data
+    kept = {name: one for name, one in from_bytes(data).items() if not name.endswith("memory.asked")}
+    assert to_bytes(model.state()) == to_bytes(kept)
     # The last bits of products of matrices differ between machines.
     wanted = fresh(LISTS, remember)
     assert model.learned_blend.names == wanted.learned_blend.names
@@ -64,7 +64,3 @@ def test_a_state_without_a_memory_gets_one() -> None:
     for block in [*World(LISTS + 20, missing=0.2).blocks(cut=10)][LISTS // 10 :]:
         model.learn(block)
     assert len(model.remembered) > 10
-
-
-if __name__ == "__main__":
-    FILE.exists() or FILE.write_bytes(to_bytes(fresh(LISTS, 40).state()))

@@ -49,6 +49,7 @@ kind = "one-pass"
 kind = "ranking"
 from = ["clicks", "one-pass"]
 start = {{ similarity = 0.5, text = 0.5 }}
+remember = 10000
 """
 DEADLINE_SECONDS: Final = 240.0
 LOOK_SECONDS: Final = 0.25

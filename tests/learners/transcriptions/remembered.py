@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.learners.ranking.remembered import BITS
-
 
 class Remembering:
     """Queries are rows of bits, items are whole numbers. It has room for everything."""
@@ -17,42 +15,34 @@ class Remembering:
         self.queries: list[Any] = []
         self.clicks: list[dict[int, float]] = []
         self.seen: list[dict[int, float]] = []
-        self.lists: list[float] = []
         self.by: dict[tuple[int, int], int] = {}
 
-    def near(self, query: Any) -> list[float]:
-        """What each query counts."""
-        found = []
-        for other in self.queries:
-            apart = int(np.unpackbits((other ^ query).view(np.uint8)).sum())
-            k = math.exp((math.cos(math.pi * apart / BITS) - 1.0) / 0.03)
-            found.append(k if k > 0.01 else 0.0)
-        return found
+    def row(self, query: Any) -> int:
+        """Where the query stands whose bits differ least, and in four at most; -1 if it is none of them."""
+        apart = [int(np.unpackbits((other ^ query).view(np.uint8)).sum()) for other in self.queries]
+        least = min(apart, default=5)
+        return apart.index(least) if least <= 4 else -1
 
     def says(self, query: Any, names: list[int]) -> tuple[list[float], bool]:
-        """The rate of each item, and whether enough is known."""
-        near = self.near(query)
-        rates = [
-            sum(k * c.get(name, 0.0) for k, c in zip(near, self.clicks, strict=True))
-            / (1.0 + sum(k * s.get(name, 0.0) for k, s in zip(near, self.seen, strict=True)))
-            for name in names
-        ]
-        return rates, sum(k * min(n, 2.0) for k, n in zip(near, self.lists, strict=True)) >= 0.9
+        """The rate of each item, and whether the query is known."""
+        row = self.row(query)
+        if row < 0:
+            return [0.0] * len(names), False
+        return [self.clicks[row].get(n, 0.0) / (1.0 + self.seen[row].get(n, 0.0)) for n in names], True
 
     def add(self, query: Any, names: list[int], clicked: list[int], actor: int, act: list[float]) -> None:
         """A list in the order of the log; `clicked` are places, and an actor of 0 is nobody."""
-        row = next((i for i, one in enumerate(self.queries) if (one == query).all()), len(self.queries))
-        if row == len(self.queries):
+        row = self.row(query)
+        if row < 0:
+            row = len(self.queries)
             self.queries.append(query)
             self.clicks.append({})
             self.seen.append({})
-            self.lists.append(0.0)
         self.by[row, actor] = self.by.get((row, actor), 0) + 1
         weight = 1.0 / self.by[row, actor] if actor else 1.0
         for sums in (self.clicks[row], self.seen[row]):
             for name in sums:
                 sums[name] *= math.exp(-1 / 100)
-        self.lists[row] = self.lists[row] * math.exp(-1 / 100) + weight
         for place, name in enumerate(names):
             if place in clicked or name in self.clicks[row]:
                 a = act[place] if place in clicked else 1.0
