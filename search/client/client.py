@@ -12,10 +12,13 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from kinstream.streams.errors import KinstreamError
+from kinstream.streams.redirects import NoRedirect
 
 #: Statuses after which the same request may succeed.
 _PASSING: Final = (429, 503, 504)
 _REFUSED: Final = ("forged-list", "late-list", "unknown-item")
+#: The token goes to the address of the service alone.
+_OPENER: Final = urllib.request.build_opener(NoRedirect)
 
 
 class ServiceError(KinstreamError):
@@ -160,7 +163,7 @@ class SearchClient:
         data = json.dumps(self._space | body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._seconds) as answer:
+            with _OPENER.open(request, timeout=self._seconds) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
@@ -175,6 +178,8 @@ def _refused(error: urllib.error.HTTPError) -> ServiceError:
     except (OSError, ValueError, KeyError, TypeError, HTTPException):
         # Of something between, such as a proxy.
         reason, detail, place = f"status-{error.code}", str(error.reason), None
+        if "location" in error.headers:
+            detail += ": redirects are not followed; the client needs the address that answers itself"
     kind = ServiceBusy if error.code in _PASSING else ServiceError
     # The items of our own index have a reason of this name too.
     kind = FeedbackRefused if reason in _REFUSED and error.code == 422 else kind

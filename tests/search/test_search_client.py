@@ -166,6 +166,18 @@ def test_what_is_between_and_what_is_no_service_gives_an_error_as_well(
     )
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_token_follows_no_redirect(status: int) -> None:
+    # urllib would send the token along, with GET.
+    with (
+        answering(200, b"{}") as elsewhere,
+        answering(status, b"", Location=f"{elsewhere}/search") as url,
+        pytest.raises(ServiceError, match="redirects are not followed") as error,
+    ):
+        SearchClient(url, token="4f0c9d8e2b7a6153").search(Q[0])
+    assert error.value.status == status
+
+
 def test_a_service_that_is_away_is_named() -> None:
     with pytest.raises(ServiceBusy, match=r"http://127.0.0.1:9 does not answer"):
         SearchClient("http://127.0.0.1:9/", seconds=2.0).search([1.0])
