@@ -185,10 +185,26 @@ def test_outputs_are_read_from_the_time_of_the_first_unread_record_on(
 
     monkeypatch.setattr(ending, "read_range", reading)
     monkeypatch.setattr(ending, "SKEW_MS", 0)
+    monkeypatch.setattr(ending, "BEFORE", 0)
     reached = emitted_past(worker.generation, system.asked, old)
     assert reached == {p: runner.machine.next_offset for p, runner in worker.runners.items()}
     # Both partitions' outputs may lie on either; those of before are left alone.
     assert sorted(read) == sorted(written.items())
+
+
+@pytest.mark.parametrize("ahead", [0, 3_600_000, 200 * 3_600_000])
+def test_outputs_are_seen_whatever_the_clock_of_one_writer_says(system: GrowingSystem, ahead: int) -> None:
+    old = ends(system)
+    system.log.clock += ahead
+    for p in PARTITIONS:
+        space = next(name for n in range(9) if partition_of(name := f"space {n}", 2) == p)
+        system.send(space, b"\x00")
+    system.log.clock -= ahead
+    load(system, "more")
+    worker = emit(started(system))
+    assert emitted_past(worker.generation, system.asked, old) == {
+        p: runner.machine.next_offset for p, runner in worker.runners.items()
+    }
 
 
 def test_outputs_of_other_emitters_generations_and_partitions_do_not_count(system: GrowingSystem) -> None:

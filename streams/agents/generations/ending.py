@@ -11,16 +11,21 @@ begins there.
 from __future__ import annotations
 
 import logging
+import statistics
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.errors import AccessDenied, BadRecord, GenerationMismatch
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.identity import read_identity
-from kinstream.streams.records.message import SKEW_MS, Message
+from kinstream.streams.records.message import SKEW_MS
 
 log = logging.getLogger("kinstream.generation")
+
+#: Records before one by whose times it is seen that its own is of a clock that was ahead.
+BEFORE: Final = 20
 
 
 def final_offsets(
@@ -97,7 +102,7 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
     """The input offset that the outputs of a generation have reached past a given one, by partition. Others are
     omitted.
 
-    Reads only outputs written since the record at that offset, by the clocks of brokers and emitters.
+    Reads only outputs written since the record at that offset, by the clocks of brokers and of most writers.
 
     Returns
     -------
@@ -111,11 +116,11 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
     if spec.output_role is None:
         return {}
     topic = generation.settings.topic(spec.output_role)
-    firsts = {p: _first_record(generation, cluster, p, offset) for p, offset in offsets.items()}
-    past = {p: first for p, first in firsts.items() if first is not None}
+    times = {p: _written_ms(generation, cluster, p, offset) for p, offset in offsets.items()}
+    past = {p: time for p, time in times.items() if time is not None}
     if not past:
         return {}
-    since = max(0, min(first.timestamp_ms for first in past.values()) - SKEW_MS)
+    since = max(0, min(past.values()) - SKEW_MS)
     ranges: dict[int, tuple[int, int]] = {}
     for p, (_, end) in ends(cluster, topic).items():
         start = cluster.offset_at(topic, p, since)
@@ -135,12 +140,24 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
     return dict(sorted(found.items()))
 
 
-def _first_record(generation: Generation, cluster: Cluster, partition: int, offset: int) -> Message | None:
-    """The first record of the input at or past an offset; without one, there can be no output of it."""
+def _written_ms(generation: Generation, cluster: Cluster, partition: int, offset: int) -> int | None:
+    """When the first record of the input at or past an offset was written; None without one: it has no output.
+
+    The record's time may be that of one writer whose clock was ahead. If it is far ahead of the median of those before
+    it, that median counts: then an idle topic was written to again, and few outputs lie between.
+    """
     topic = generation.birth.input_topic
     start, end = cluster.bounds(topic, partition)
-    wanted = {partition: (max(offset, start), end)}
-    return next(iter(read_range(generation.settings.kafka, topic, wanted)), None)
+    before: list[int] = []
+    for message in read_range(
+        generation.settings.kafka, topic, {partition: (max(offset - BEFORE, start), end)}
+    ):
+        if message.offset >= offset:
+            usual = statistics.median_low(before) if before else message.timestamp_ms
+            ahead = message.timestamp_ms > usual + SKEW_MS
+            return usual if ahead else message.timestamp_ms
+        before.append(message.timestamp_ms)
+    return None
 
 
 def _name(generation: Generation) -> str:
