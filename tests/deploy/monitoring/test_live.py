@@ -29,6 +29,8 @@ from tests.support.processes import Process, until
 
 DIVISOR: Final = 30
 CALM: Final = 6
+#: Seconds that a page is waited for at most.
+PATIENCE: Final = 300.0
 SPACE: Final = "digits"
 SETTINGS: Final = """
 [builders.one-pass]
@@ -207,7 +209,7 @@ def test_the_right_page_is_delivered_once(
             return not empty
 
         try:
-            until(all_have_data, "every panel and every rule has data", 200, every=3.0)
+            until(all_have_data, "every panel and every rule has data", PATIENCE, every=3.0)
         except TimeoutError as error:
             raise AssertionError(f"without data: {[ask.place for ask in empty]}") from error
         for selector, label in (pair for path in FILES for pair in label_queries(read(path))):
@@ -220,7 +222,7 @@ def test_the_right_page_is_delivered_once(
         until(
             lambda: len([one for one in prometheus.query(before) if float(one["value"][1]) > 3000]) == 3,
             "there is a past to be compared with",
-            200,
+            PATIENCE,
             every=1.0,
         )
         told("there is a past to be compared with")
@@ -233,31 +235,35 @@ def test_the_right_page_is_delivered_once(
         told("idle for a quarter of an hour, as the rules take it")
 
         feed.send(*(b"\x00\xff poison" for _ in range(80)))
-        until(lambda: paged("KinstreamDeadLettersRising"), "the page about refused records", 60)
+        until(lambda: paged("KinstreamDeadLettersRising"), "the page about refused records", PATIENCE)
         told("paged: refused records")
 
         workers.stop(OPML)
-        until(lambda: paged("KinstreamLearnerStalled"), "the page about the learner", 60)
+        until(lambda: paged("KinstreamLearnerStalled"), "the page about the learner", PATIENCE)
         told("paged: the learner is gone")
         workers.start(OPML)
         ended = "resolved"
         until(
-            lambda: bool(on_call.told("pager", "KinstreamLearnerStalled", ended)), "the learner is back", 120
+            lambda: bool(on_call.told("pager", "KinstreamLearnerStalled", ended)),
+            "the learner is back",
+            PATIENCE,
         )
         until(
-            lambda: bool(on_call.told("pager", "KinstreamDeadLettersRising", ended)), "no more refused", 120
+            lambda: bool(on_call.told("pager", "KinstreamDeadLettersRising", ended)),
+            "no more refused",
+            PATIENCE,
         )
         told("both are over")
 
         feed.shifted = True
-        until(lambda: paged("KinstreamMistakeRateJumped"), "the page about the jump", 60)
+        until(lambda: paged("KinstreamMistakeRateJumped"), "the page about the jump", PATIENCE)
         told("paged: the mistake rate has jumped")
 
         workers.stop_all()
-        until(lambda: paged("KinstreamDown"), "the page that nothing works", 60)
+        until(lambda: paged("KinstreamDown"), "the page that nothing works", PATIENCE)
         told("paged: nothing works")
         consequences = {"KinstreamDown", "KinstreamMetricsAgentGone"}
-        until(lambda: consequences <= prometheus.firing(), "what follows fires too", 60)
+        until(lambda: consequences <= prometheus.firing(), "what follows fires too", PATIENCE)
         stays(lambda: not paged("KinstreamMetricsAgentGone"), 10, "a consequence was sent")
         held = alertmanager.tool("alert", "query", "--inhibited")
         assert "KinstreamMetricsAgentGone" in held
