@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -106,11 +106,14 @@ def trial(
     split : says which queries are asked.
     seed : of people.
     lists : that people see.
+    people : near-duplicates are those of the corpus.
     asked : queries that are asked; all of that half where it is left out.
     """
     order = np.random.default_rng([split, 11]).permutation(len(corpus.queries))
     half = len(order) // 2
     rows, never = order[:half][:asked], order[half:]
+    if people.alike <= 1.0:
+        people = replace(people, alike=corpus.alike)
     found = searches(corpus.queries[rows], corpus.items, rows, people, lists, 1_000 * split + seed)
     return Trial(corpus, rows, never, found, seed)
 

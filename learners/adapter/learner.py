@@ -25,6 +25,12 @@ BATCH: Final = 16
 LINKS: Final = 4 * BATCH
 #: What similarities are divided by before the softmax.
 TEMPERATURE: Final = 0.03
+#: Mean cosine of remembered items from which the direction that all vectors have in common is taken out. Encoders
+#: differ: that of all-MiniLM-L6-v2 is below .2, and others put all texts within .5 to .9.
+COMMON: Final = 0.25
+#: Items in memory from which that is told, and the least share that differs.
+TOLD: Final = 64
+DIFFERS: Final = 0.01
 #: Length of the columns of the first U.
 START: Final = 2.0
 #: Queries up to which the step rises, and after which it has fallen to 1 / sqrt(2). Weight of late iterates.
@@ -99,6 +105,11 @@ class Adapter(Bilinear):
     A similar pair is a list with one item clicked. The item of a dissimilar pair is only remembered. Constraints that
     follow one another and have one query vector are one list: its clicked items, and others that were shown.
 
+    Where the mean cosine c of 64 or more items in memory is above .25, vectors have a direction in common that says
+    nothing of any: the mean m of these items. Then t is 0.03 (1 - c), since similarities differ by so much less;
+    gradients are of queries without their part along m, and after each step W - I, or U, has no part along m. Else
+    every list would move all queries alike.
+
     A list pulls as much as every other one, but less where more than three of its items were clicked: it says less of
     what was sought. The weight w_c of a click is the constraint's, and for the n-th click on an item 8 / n of that if
     n > 8; n is counted while the item is remembered. So neither a list nor an item can take the map over.
@@ -135,7 +146,7 @@ class Adapter(Bilinear):
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
     lists: ClassVar[bool] = True
-    algorithm: ClassVar[str] = "adapter/2"
+    algorithm: ClassVar[str] = "adapter/3"
 
     def __init__(
         self,
@@ -389,7 +400,8 @@ class Adapter(Bilinear):
         X = X / np.sqrt((X * X).sum(axis=1, keepdims=True))
         # Of items with a mean squared length of 1 and queries of length 1, temperature and step have no unit.
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
-        scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
+        cosine, common = _common(H, squares)
+        scale = self.dtype_of(1.0 / (TEMPERATURE * (1.0 - cosine) * np.sqrt(squares)))
         P = X @ self._iterate[0]
         moved = self._mapped_by(self._iterate, X) if self._prior else self._moved(self._iterate, X, P)
         logits = moved @ H.T * scale
@@ -411,7 +423,14 @@ class Adapter(Bilinear):
         p *= (share / number * np.minimum(1.0, CLICKED / number) * (scale / b))[:, None]
         # The links of a query follow one another.
         G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0) if several else p
-        return self._one_step(X, P, np.asarray(G, self.dtype) @ H)
+        Y = np.asarray(G, self.dtype) @ H
+        if common is None:
+            return self._one_step(X, P, Y)
+        X = X - np.outer(X @ common, common)
+        done = self._one_step(X, X @ self._iterate[0], Y)
+        for parts in (self._iterate, self._mean):
+            parts[0] -= np.outer(common, common @ parts[0])
+        return done
 
     def _one_step(self, X: Matrix, P: Matrix, Y: Matrix) -> tuple[bool, bool]:
         """A step on the gradient X' Y (d, d) of W; P is X U where the rank is low."""
@@ -467,6 +486,22 @@ class Adapter(Bilinear):
         if batch.group == 2:
             outcomes.margin[rows] = np.where(known, margin, np.nan)
             outcomes.mistake[rows] = np.where(known, margin <= 0.0, UNDEFINED)
+
+
+def _common(H: Matrix, squares: float) -> tuple[float, Matrix | None]:
+    """The mean cosine of two of some items (n, d), and the direction (d,) they have in common; 0 and None for none.
+
+    Parameters
+    ----------
+    squares : mean squared length of the items.
+    """
+    n, mean = len(H), H.mean(axis=0)
+    square = float(mean @ mean)
+    # Without what each item has in common with itself.
+    cosine = (n * square / squares - 1.0) / (n - 1.0)
+    if n < TOLD or not COMMON < cosine < np.inf:
+        return 0.0, None
+    return min(cosine, 1.0 - DIFFERS), mean / mean.dtype.type(np.sqrt(square))
 
 
 class _Directions(UnitLength):

@@ -28,7 +28,7 @@ from tests.support.pipeline import Agent
 RAISED = {
     "builder-clicks": ("clicks/1", "clicks/8"),
     "builder-closure": ("closure/1", "closure/4"),
-    "learner-adapter": ("adapter/1", "adapter/2"),
+    "learner-adapter": ("adapter/1", "adapter/3"),
     "learner-adasors-length": ("adasors/3", "adasors/7"),
     "learner-copml-length": ("copml/3", "copml/7"),
     "learner-euclidean": ("euclidean/1", "euclidean/3"),
