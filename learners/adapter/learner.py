@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.adapter.common_direction import common_direction
+from kinstream.learners.adapter.directions import Directions
 from kinstream.learners.adapter.prior import prior_parts
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch
-from kinstream.learners.base.scaler import PUBLISHED, WARM_UP, UnitLength
+from kinstream.learners.base.scaler import PUBLISHED, WARM_UP
 from kinstream.learners.base.validation import not_negative, one_of, positive, whole
 from kinstream.learners.forms.bilinear import Bilinear
 from kinstream.learners.kernels import lists as kernels
@@ -25,12 +27,6 @@ BATCH: Final = 16
 LINKS: Final = 4 * BATCH
 #: What similarities are divided by before the softmax.
 TEMPERATURE: Final = 0.03
-#: Mean cosine of remembered items from which the direction that all vectors have in common is taken out. Encoders
-#: differ: that of all-MiniLM-L6-v2 is below .2, and others put all texts within .5 to .9.
-COMMON: Final = 0.25
-#: Items in memory from which that is told, and the least share that differs.
-TOLD: Final = 64
-DIFFERS: Final = 0.01
 #: Length of the columns of the first U.
 START: Final = 2.0
 #: Queries up to which the step rises, and after which it has fallen to 1 / sqrt(2). Weight of late iterates.
@@ -52,8 +48,6 @@ FIRST: Final = 0.9
 SECOND: Final = 0.999
 RAISED: Final = 0.5
 PRODUCTS: Final = ("cosine", "dot")
-#: Squared lengths up to which float32 has too few digits for them.
-_SMALL: Final = 1e-30
 #: Least loss of a constraint that changes the map.
 _LEAST: Final = float(np.finfo(np.float64).tiny)
 
@@ -174,7 +168,7 @@ class Adapter(Bilinear):
     def _work_in(self, unit: str) -> None:
         super()._work_in(unit)
         if self.scaler == "unit" and self.dtype == "float32":
-            self._scaler = _Directions()
+            self._scaler = Directions()
 
     @property
     def W(self) -> Rows:
@@ -400,7 +394,7 @@ class Adapter(Bilinear):
         X = X / np.sqrt((X * X).sum(axis=1, keepdims=True))
         # Of items with a mean squared length of 1 and queries of length 1, temperature and step have no unit.
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
-        cosine, common = _common(H, squares)
+        cosine, common = common_direction(H, squares)
         scale = self.dtype_of(1.0 / (TEMPERATURE * (1.0 - cosine) * np.sqrt(squares)))
         P = X @ self._iterate[0]
         moved = self._mapped_by(self._iterate, X) if self._prior else self._moved(self._iterate, X, P)
@@ -486,37 +480,6 @@ class Adapter(Bilinear):
         if batch.group == 2:
             outcomes.margin[rows] = np.where(known, margin, np.nan)
             outcomes.mistake[rows] = np.where(known, margin <= 0.0, UNDEFINED)
-
-
-def _common(H: Matrix, squares: float) -> tuple[float, Matrix | None]:
-    """The mean cosine of two of some items (n, d), and the direction (d,) they have in common; 0 and None for none.
-
-    Parameters
-    ----------
-    squares : mean squared length of the items.
-    """
-    n, mean = len(H), H.mean(axis=0)
-    square = float(mean @ mean)
-    # Without what each item has in common with itself.
-    cosine = (n * square / squares - 1.0) / (n - 1.0)
-    if n < TOLD or not COMMON < cosine < np.inf:
-        return 0.0, None
-    return min(cosine, 1.0 - DIFFERS), mean / mean.dtype.type(np.sqrt(square))
-
-
-class _Directions(UnitLength):
-    """Vectors divided by their lengths, in float32 where their squares are numbers of it."""
-
-    def apply(self, X: Rows) -> Rows:
-        if X.dtype != np.float32:
-            return super().apply(X)
-        with np.errstate(all="ignore"):
-            squares = np.einsum("ij,ij->i", X, X)
-            found = X / np.sqrt(squares)[:, None]
-        odd = ~((squares > _SMALL) & (squares < np.inf))
-        if odd.any():
-            found[odd] = super().apply(X[odd])
-        return np.asarray(found)
 
 
 def _behind(batch: Batch, row: int) -> int:
