@@ -44,6 +44,8 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
 }
 #: Of a learner of another distribution, which does not say.
 _UNKNOWN: Final = (4.0, 5_000)
+#: Of a query that `ranking` remembers.
+_REMEMBERED: Final = 330
 #: Of an adapter whose map is a full matrix.
 _FULL_ADAPTER: Final = (6.0, 1_500)
 
@@ -78,4 +80,5 @@ def space_bytes(kind: str, learner: Learner, sizes: Sequence[int]) -> int:
     if kind == "lda":
         rows += 12 * int(getattr(learner, "subspace", 0))
     number = np.dtype(getattr(learner, "dtype", None) or np.float64).itemsize
-    return int(sum(number * (squares * d * d + rows * d) for d in sizes))
+    remembered = _REMEMBERED * int(getattr(learner, "remember", 0))
+    return remembered + int(sum(number * (squares * d * d + rows * d) for d in sizes))

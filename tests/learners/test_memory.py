@@ -10,6 +10,7 @@ import pytest
 
 from kinstream.learners.agent import LearnerMachine, learner_spec
 from kinstream.learners.memory import space_bytes
+from kinstream.learners.ranking.learner import Ranking
 from kinstream.learners.registry import create, own_names
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.errors import SettingsError
@@ -18,6 +19,7 @@ from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import ConstraintBlock, Kind, Outcome
 from kinstream.testing.blocks import block
+from tests.learners.ranking.world import World
 from tests.support.pipeline import settings
 
 #: Kinds that have no full matrix: many features are no reason to refuse them.
@@ -127,6 +129,17 @@ def test_parts_are_counted() -> None:
 
     own: Any = Own()
     assert space_bytes("of-another-distribution", own, [3, 4]) == 49
+
+
+def test_what_is_remembered_of_queries_is_counted() -> None:
+    model = Ranking(remember=1_000)
+    for one in World(200).blocks():
+        model.learn(one)
+    assert model.remembered is not None and len(model.remembered) > 50
+    # A number beside each says when it came last.
+    bytes_of_one = sum(one.nbytes for one in model.remembered.arrays().values()) / len(model.remembered) + 8
+    more = space_bytes("ranking", model, [24]) - space_bytes("ranking", Ranking(), [24])
+    assert bytes_of_one * 1_000 <= more <= 1.1 * bytes_of_one * 1_000
 
 
 def test_a_space_that_gets_no_memory_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
