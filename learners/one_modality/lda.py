@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.base.first_vectors import scales_of, within
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
 from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
@@ -77,10 +78,11 @@ class LDA(SingleModal):
 
     Notes
     -----
-    Differences are added to S and B in groups of 32 of one kind. The map is computed once there is a group of each
-    kind, and then whenever the number of added differences has grown by a quarter or by 10,000. So all of this depends
-    on the constraints only, and not on how they are cut into blocks. If no mu_i is above 1, or the map would not be
-    finite, the map stays as it was.
+    Differences are added to S and B in groups of 32 of one kind, without those that are a million times as long as the
+    others of their group; the constraint that completed it is clipped then. The map is computed once there is a group
+    of each kind, and then whenever the number of added differences has grown by a quarter or by 10,000. So all of this
+    depends on the constraints only, and not on how they are cut into blocks. If no mu_i is above 1, or the map would
+    not be finite, the map stays as it was.
 
     With more features than `subspace`, constraints are buffered until there are 2 `subspace` distinct vectors, or
     8 `subspace` pairs. Then the principal directions of these vectors are frozen, and the buffered pairs are learned.
@@ -124,7 +126,7 @@ class LDA(SingleModal):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
-    algorithm: ClassVar[str] = "lda/1"
+    algorithm: ClassVar[str] = "lda/11"
 
     def __init__(
         self,
@@ -176,6 +178,8 @@ class LDA(SingleModal):
         self._weights: Matrix = np.zeros(2)
         self._added = np.zeros(2, np.int64)
         self._due = 0
+        #: Whether a difference of the last group was out of reach of the others.
+        self._left_out = False
         self._pending: Matrix = np.zeros((2, GROUP, d))
         self._fill = np.zeros(2, np.int64)
         self._make_buffer(wide)
@@ -245,7 +249,9 @@ class LDA(SingleModal):
             judged = row = 0
             while row < len(batch):
                 row = self._take(X, batch, good, row)
-                if not self._add():
+                due = self._add()
+                outcomes.clipped[row - 1] |= self._left_out
+                if not due:
                     continue
                 # The rows of this row's event are measured before the map changes.
                 stop = max(batch.end_of_event(row), judged)
@@ -279,7 +285,8 @@ class LDA(SingleModal):
     def _find_subspace(self) -> None:
         """Freeze the principal directions of the buffered vectors, and take the buffered pairs."""
         vectors, pairs = self._vectors[: self._tally[lda.VECTORS]], self._pairs[: self._tally[lda.PAIRS]]
-        centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+        near = _near(vectors)
+        centred = vectors[near].astype(np.float64) - vectors[near].mean(axis=0, dtype=np.float64)
         self._basis = np.linalg.svd(centred, full_matrices=False)[2][: self.subspace].copy()
         p = len(self._basis)
         self._sums = np.zeros((2, p, p))
@@ -293,8 +300,13 @@ class LDA(SingleModal):
 
     def _add(self) -> bool:
         """Add complete groups to their sums; whether a new map is due."""
+        self._left_out = False
         for k in np.flatnonzero(self._fill == GROUP):
             Z = self._pending[k]
+            near = _near(Z)
+            if not near.all():
+                # Else one of them would be the sum for good.
+                Z, self._left_out = np.where(near[:, None], Z, 0.0), True
             if len(self._basis):
                 Z = Z @ self._basis.T
             if self.window is not None:
@@ -376,3 +388,9 @@ class LDA(SingleModal):
 def _softplus(gap: Matrix) -> Matrix:
     """log(1 + e^gap), never quite 0; ln 2 where the gap is no number."""
     return np.where(np.isfinite(gap), np.maximum(np.logaddexp(0.0, gap), _LEAST), _EVEN)
+
+
+def _near(X: Rows) -> NDArray[np.bool_]:
+    """(n,) vectors (n, d) within reach of the others; all, if most are not."""
+    near = within(X, *scales_of(np.asarray(X, np.float64)))
+    return near if 2 * np.count_nonzero(near) >= len(near) else np.ones(len(near), np.bool_)

@@ -338,6 +338,31 @@ def test_nothing_becomes_non_finite() -> None:
             np.testing.assert_array_equal(model.map, before)
 
 
+@pytest.mark.parametrize("subspace", [256, 6])
+@pytest.mark.parametrize("value", [1e9, 9.97e36])
+@pytest.mark.parametrize("row", [3, 700])
+def test_one_row_with_a_fill_value_does_not_become_the_scatter(row: int, value: float, subspace: int) -> None:
+    draw = np.random.default_rng(8)
+    label = draw.integers(0, 3, 1_500)
+    X = draw.normal(size=(1_500, 8))
+    X[:, 0] += 4.0 * label
+    rows = [np.flatnonzero(label == one) for one in range(3)]
+    triplets = [(x, draw.choice(rows[label[x]]), draw.choice(rows[(label[x] + 1) % 3])) for x in range(1_000)]
+    errors = []
+    for fill in (None, value):
+        made = X.copy()
+        if fill is not None:
+            made[row, 4] = fill
+        model = LDA(subspace=subspace)
+        counts = model.learn_triplets(*(made[list(side)] for side in zip(*triplets, strict=True))).counts()
+        assert (counts.clipped > 0) == (fill is not None)
+        mapped = model.transform(X[1_000:])
+        apart = ((mapped[:, None] - mapped[None]) ** 2).sum(axis=2)
+        np.fill_diagonal(apart, np.inf)
+        errors.append(float((label[1_000:][apart.argmin(axis=1)] != label[1_000:]).mean()))
+    assert errors[0] < 0.1 and errors[1] < errors[0] + 0.05, errors
+
+
 def test_without_a_discriminating_direction_the_map_stays() -> None:
     draw = np.random.default_rng(15)
     near, far = draw.normal(size=(2, 500, 4))
