@@ -45,10 +45,12 @@ topic = "kinstream.feedback"
 preset = "feedback"
 window_minutes = 0.1
 
-# Half and half with BM25, as the service does it by itself; `ranking` would also learn the shares, and begins later.
+# Half and half with BM25 at first; what was cited for a question is remembered.
 [learners.search]
-kind = "adapter"
+kind = "ranking"
 from = ["clicks"]
+start = {{{{ similarity = 0.5, text = 0.5 }}}}
+remember = 10000
 """
 #: The service runs in this process, since its store is this process's memory. Yours is `kinstream serve`.
 _SERVICE: Final = {
@@ -106,7 +108,7 @@ class MemoryDemonstration(Demonstration):
     """From embedding to the last round of the agent."""
 
     folder = FOLDER
-    compiled = ("adapter", "clicks")
+    compiled = ("ranking", "clicks")
 
     def show(self, settings: Settings) -> int:
         material = self.prepare(settings)
