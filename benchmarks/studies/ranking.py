@@ -32,7 +32,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.real_embeddings.corpora import opened, texts
+from benchmarks.real_embeddings.corpora import COMMON, opened, texts
 from kinstream.evaluation.queries.baselines import Scores as ScoresOf
 from kinstream.evaluation.queries.measures import ranked
 from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
@@ -63,7 +63,7 @@ def corpus_of(name: str, with_texts: bool = True) -> Corpus:
     found = opened(name)
     if not with_texts:
         return Corpus(found.queries, found.items)
-    if name == "scientific":
+    if name.removesuffix(COMMON) == "scientific":
         with gzip.open(
             Path(os.environ.get("KINSTREAM_DATA", "../shared/data")) / "minilm_docs.jsonl.gz",
             "rt",
@@ -71,7 +71,7 @@ def corpus_of(name: str, with_texts: bool = True) -> Corpus:
         ) as file:
             rows = [json.loads(line) for line in file]
         return Corpus(found.queries, found.items, ([r["query"] for r in rows], [r["item"] for r in rows]))
-    both = texts(name)
+    both = texts(name.removesuffix(COMMON))
     return Corpus(found.queries, found.items, ([*both], [*both.values()]))
 
 

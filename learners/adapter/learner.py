@@ -421,7 +421,7 @@ class Adapter(Bilinear):
         if common is None:
             return self._one_step(X, P, Y)
         X = X - np.outer(X @ common, common)
-        done = self._one_step(X, X @ self._iterate[0], Y)
+        done = self._one_step(X, X @ self._iterate[0] if self._rank else P, Y)
         for parts in (self._iterate, self._mean):
             parts[0] -= np.outer(common, common @ parts[0])
         return done

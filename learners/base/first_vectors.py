@@ -171,15 +171,21 @@ def within(X: Rows, middle: Features, scale: Features) -> Flags:
         return np.asarray((np.abs(X - middle) <= reach).all(axis=1))
 
 
-def tempered(X: Features) -> Features:
-    """The vectors (n, d) within reach of the others, with far values cut; all if they are few.
+def reachable(X: Features) -> Flags:
+    """(n,) vectors (n, d) within reach of the others.
 
     If most are out of reach, values are, not vectors: then all of them count.
     """
+    near = within(X, *scales_of(X))
+    return near if 2 * np.count_nonzero(near) >= len(X) else np.ones(len(X), np.bool_)
+
+
+def tempered(X: Features) -> Features:
+    """The vectors (n, d) within reach of the others, with far values cut; all if they are few."""
     if len(X) < FEW:
         return X
-    near = within(X, *scales_of(X))
-    return cut(X if near.all() or 2 * np.count_nonzero(near) < len(X) else X[near])
+    near = reachable(X)
+    return cut(X if near.all() else X[near])
 
 
 def cut(X: Features) -> Features:

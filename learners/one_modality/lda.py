@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base.first_vectors import scales_of, within
+from kinstream.learners.base.first_vectors import reachable
 from kinstream.learners.base.learner import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.base.one_modality import Batch, SingleModal
 from kinstream.learners.base.scaler import LENGTH, WARM_UP, followed
@@ -178,7 +178,7 @@ class LDA(SingleModal):
         self._weights: Matrix = np.zeros(2)
         self._added = np.zeros(2, np.int64)
         self._due = 0
-        #: Whether a difference of the last group was out of reach of the others.
+        #: Whether a difference was out of reach of the others of its group, until it is reported.
         self._left_out = False
         self._pending: Matrix = np.zeros((2, GROUP, d))
         self._fill = np.zeros(2, np.int64)
@@ -251,6 +251,7 @@ class LDA(SingleModal):
                 row = self._take(X, batch, good, row)
                 due = self._add()
                 outcomes.clipped[row - 1] |= self._left_out
+                self._left_out = False
                 if not due:
                     continue
                 # The rows of this row's event are measured before the map changes.
@@ -285,8 +286,9 @@ class LDA(SingleModal):
     def _find_subspace(self) -> None:
         """Freeze the principal directions of the buffered vectors, and take the buffered pairs."""
         vectors, pairs = self._vectors[: self._tally[lda.VECTORS]], self._pairs[: self._tally[lda.PAIRS]]
-        near = _near(vectors)
-        centred = vectors[near].astype(np.float64) - vectors[near].mean(axis=0, dtype=np.float64)
+        wide = vectors.astype(np.float64)
+        wide = wide[reachable(wide)]
+        centred = wide - wide.mean(axis=0)
         self._basis = np.linalg.svd(centred, full_matrices=False)[2][: self.subspace].copy()
         p = len(self._basis)
         self._sums = np.zeros((2, p, p))
@@ -300,10 +302,9 @@ class LDA(SingleModal):
 
     def _add(self) -> bool:
         """Add complete groups to their sums; whether a new map is due."""
-        self._left_out = False
         for k in np.flatnonzero(self._fill == GROUP):
             Z = self._pending[k]
-            near = _near(Z)
+            near = reachable(Z)
             if not near.all():
                 # Else one of them would be the sum for good.
                 Z, self._left_out = np.where(near[:, None], Z, 0.0), True
@@ -388,9 +389,3 @@ class LDA(SingleModal):
 def _softplus(gap: Matrix) -> Matrix:
     """log(1 + e^gap), never quite 0; ln 2 where the gap is no number."""
     return np.where(np.isfinite(gap), np.maximum(np.logaddexp(0.0, gap), _LEAST), _EVEN)
-
-
-def _near(X: Rows) -> NDArray[np.bool_]:
-    """(n,) vectors (n, d) within reach of the others; all, if most are not."""
-    near = within(X, *scales_of(np.asarray(X, np.float64)))
-    return near if 2 * np.count_nonzero(near) >= len(near) else np.ones(len(near), np.bool_)
