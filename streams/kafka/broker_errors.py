@@ -21,10 +21,10 @@ _SILENT: Final = frozenset(
 )
 #: Its error for a missing partition, and for every partition while no broker describes any.
 NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
-_SHORTLY_SECONDS: Final = 2.0
+_SHORTLY_SECONDS: Final = 5.0
 T = TypeVar("T")
 #: Seconds that a coordinator may take to be there: the first request about groups on a new cluster creates its topic.
-COORDINATOR_SECONDS: Final = 10.0
+COORDINATOR_SECONDS: Final = 30.0
 #: Seconds that a partition may have no leader: while a busy broker makes files, after a broker's start, while it moves.
 LEADER_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 0.2

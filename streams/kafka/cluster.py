@@ -35,6 +35,8 @@ log = logging.getLogger("kinstream.cluster")
 
 #: Seconds for one request to a broker; waiting for an absent broker repeats it.
 ANSWER_SECONDS: Final = 5.0
+#: Seconds for a request for metadata where a broker has answered before: busy brokers are not absent.
+PATIENCE_SECONDS: Final = 30.0
 #: Seconds between two diagnoses of why no broker answers.
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
@@ -60,6 +62,7 @@ class Cluster:
         self._diagnosed_at: float | None = None
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
+        self._answered = False
 
     @property
     def admin(self) -> AdminClient:
@@ -145,7 +148,7 @@ class Cluster:
             patience = min(patience * 2, ANSWER_SECONDS)
             self._diagnosed_at = None
             try:
-                self._metadata(None, min(patience, max(limit - time.monotonic(), 1.0)))
+                self._metadata_within(None, min(patience, max(limit - time.monotonic(), 1.0)))
             except BrokerUnavailable as error:
                 left = limit - time.monotonic()
                 advice = "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
@@ -164,15 +167,27 @@ class Cluster:
                     log.info("the brokers at %s answer again", self._servers)
                 return
 
-    def _metadata(self, topic: str | None, seconds: float = ANSWER_SECONDS) -> Any:
+    def _metadata(self, topic: str | None) -> Any:
+        limit = time.monotonic() + (PATIENCE_SECONDS if self._answered else 0.0)
+        while True:
+            try:
+                return self._metadata_within(topic, ANSWER_SECONDS)
+            except BrokerUnavailable:
+                if time.monotonic() >= limit:
+                    raise
+
+    def _metadata_within(self, topic: str | None, seconds: float) -> Any:
         from confluent_kafka import KafkaException
 
         try:
             if topic is None:
-                return self.admin.list_topics(timeout=seconds)
-            return self.admin.list_topics(topic, timeout=seconds)
+                found = self.admin.list_topics(timeout=seconds)
+            else:
+                found = self.admin.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             raise self._failed(error, self._servers, resource=topic and f"topic {topic}") from error
+        self._answered = True
+        return found
 
     # ---- describing ---------------------------------------------------------------------------------------------
 
@@ -209,7 +224,7 @@ class Cluster:
             answers = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             for name, future in answers.items():
                 try:
-                    ids[name] = topic_id(answer_of(future, ANSWER_SECONDS))
+                    ids[name] = topic_id(answer_of(future, PATIENCE_SECONDS))
                 except KafkaException as error:
                     raise self._failed(error, f"topic {name}") from error
         return ids
@@ -228,7 +243,7 @@ class Cluster:
         answers = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
         for name, future in answers.items():
             try:
-                answer_of(future, ANSWER_SECONDS)
+                answer_of(future, PATIENCE_SECONDS)
             except KafkaException as error:
                 if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                     raise denied(self._kafka, "DESCRIBE", f"topic {name}") from error
@@ -296,7 +311,7 @@ class Cluster:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answer = self.admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         try:
-            return {key: entry.value for key, entry in answer_of(answer, ANSWER_SECONDS).items()}
+            return {key: entry.value for key, entry in answer_of(answer, PATIENCE_SECONDS).items()}
         except KafkaException as error:
             raise self._failed(error, f"topic {topic}", "DESCRIBE_CONFIGS") from error
 

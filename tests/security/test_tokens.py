@@ -234,9 +234,9 @@ def test_a_refusal_that_lasts_is_found_by_every_request(monkeypatch: pytest.Monk
     cluster = Cluster(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     for told in ("one", "two"):
         with pytest.raises(LoginRefused, match=told):
-            cluster._metadata(None, 0.1)
+            cluster._metadata_within(None, 0.1)
     for _ in range(3):
         with pytest.raises(BrokerUnavailable):
-            cluster._metadata(None, 0.1)
+            cluster._metadata_within(None, 0.1)
     assert not found
     cluster.close()
