@@ -10,8 +10,9 @@ PYTEST ?= $(BIN)/python -m pytest
 RUN_EXTRAS := demo
 TEST_EXTRAS := dev,worker,learn,files,report,serve,faiss,pgvector,qdrant,opensearch,baselines,onnx,otel
 LONG_EXTRAS := dev,all,recipes
-# Processes that run tests: some wait for others.
+# Processes that run tests: some wait for others. A long test starts many processes of its own.
 JOBS ?= 4
+LONG_JOBS ?= 3
 
 # So many processes are faster without threads of their own, which wait for one another in a loop.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -126,7 +127,7 @@ test:
 test-long:
 	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-$(LONG_EXTRAS) kafka-archive go-tools image
 	@$(MAKE) --no-print-directory kernels
-	$(ONE_THREAD) $(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
+	$(ONE_THREAD) $(PYTEST) -q -m long -n $(LONG_JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
 bench: python kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)

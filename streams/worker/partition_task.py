@@ -29,7 +29,7 @@ ANNOUNCE_SECONDS: Final = 600.0
 #: Longest wait before a look at what is due; and at a partition that has nothing to do. The latter ends for all
 #: partitions of a process at the same moment: a process wakes seldom.
 LOOK_SECONDS: Final = 0.25
-IDLE_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 5.0
 #: Waits between two attempts at a record for which another system does not answer; and between two lines about it.
 ATTEMPT_SECONDS: Final = (1.0, 2.0, 4.0, 8.0)
 SAID_SECONDS: Final = 60.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from faust.tables import manager, recovery
+from mode import Service
 
 
 class Recovery(recovery.Recovery):
@@ -16,6 +17,10 @@ class Recovery(recovery.Recovery):
 
     async def _wait(self, coro: Any, timeout: Any = None) -> None:
         await super()._wait(coro)
+
+    @Service.task
+    async def _publish_stats(self) -> None:
+        """faust's lines on how far its tables are, every few seconds."""
 
 
 class TableManager(manager.TableManager):

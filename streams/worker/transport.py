@@ -18,6 +18,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuth
 from faust.tables.recovery import RebalanceAgain
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
+from mode import Service
 
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.records.message import Message
@@ -26,8 +27,10 @@ from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Reading, Run
 
 decompress.install()
 
-#: Seconds between two looks of the fetcher at what to do, if nothing happens.
-IDLE_SECONDS: Final = 2.0
+#: Seconds between two looks of the fetcher at what to do, if nothing happens; and of faust, whether its thread lives.
+IDLE_SECONDS: Final = 5.0
+#: Seconds that the thread waits for records. Those that come end it; it is the delay of what is read and not returned.
+RECORDS_SECONDS: Final = 2.0
 #: The type of times that the log sets, as brokers send it.
 _APPENDED: Final = 1
 
@@ -77,10 +80,21 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._consumer_timeout = IDLE_SECONDS
         return consumer
 
-    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
+    @Service.task
+    async def _thread_keepalive(self) -> None:
+        # For faust it is a second.
+        async for _ in self.itertimer(IDLE_SECONDS, name="keepalive"):
+            pass
+
+    async def _keepalive2(self) -> None:
+        """Do nothing. faust wakes both threads every second to see that they do; the watchdog sees it too."""
+
+    async def _fetch_records(
+        self, consumer: Any, active_partitions: Any, timeout: Any = None, max_records: int | None = None
+    ) -> Any:
         self.polled_at = time.monotonic()
         try:
-            fetched = await super()._fetch_records(*args, **kwargs)
+            fetched = await super()._fetch_records(consumer, active_partitions, RECORDS_SECONDS, max_records)
         except (BatchTooLarge, GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
             # faust would log it three times, each with a traceback, before it asks its app.
             _port(self.app).fail_in_client(error)

@@ -21,7 +21,10 @@ log = logging.getLogger("kinstream.watchdog")
 
 #: Brokers that are silent this long are reported; a change of leader takes less.
 SILENT_SECONDS: Final = 3.0
-#: Rounds, of a second, between two questions for the end of a partition that has nothing to do.
+#: Seconds between two rounds; and while no partition has something to do and the brokers answer.
+ROUND_SECONDS: Final = 1.0
+IDLE_SECONDS: Final = 2.0
+#: Rounds between two questions for the end of a partition that has nothing to do.
 IDLE_ROUNDS: Final = 5
 #: Seconds between two checks of how the group has shared out the partitions.
 GROUP_LOOK_SECONDS: Final = 5.0
@@ -90,6 +93,7 @@ class Watchdog:
         self._nobodys: frozenset[int] = frozenset()
         #: Number of checks in a row that the brokers refused to answer.
         self._refusals = self._rounds = 0
+        self._idle = False
         self._group_look_at = clock() + GROUP_LOOK_SECONDS
         self._clock = clock
         self._stop = threading.Event()
@@ -110,10 +114,14 @@ class Watchdog:
     def stop(self) -> None:
         self._stop.set()
 
+    @property
+    def period(self) -> float:
+        """Seconds until the next round."""
+        return min(IDLE_SECONDS if self._idle else ROUND_SECONDS, self._stall_seconds / 4)
+
     def _run(self) -> None:
-        period = min(1.0, self._stall_seconds / 4)
         before = self._clock()
-        while not self._stop.wait(period):
+        while not self._stop.wait(period := self.period):
             now = self._clock()
             # A process that was stopped and continued has made no progress, through no fault of its own.
             suspended, before = now - before > period + self._stall_seconds / 2, now
@@ -141,7 +149,7 @@ class Watchdog:
         ------
         LoginRefused, AccessDenied : the brokers refuse this client's requests.
         """
-        now = self._clock()
+        now, self._idle = self._clock(), False
         silent = now - self._watched.loop_seen_at()
         if silent > self._stall_seconds:
             return f"the event loop has not answered for {silent:.0f} s"
@@ -161,6 +169,7 @@ class Watchdog:
         progress = self._watched.progress()
         self._moved = {place: seen for place, seen in self._moved.items() if place in progress}
         self._rounds += 1
+        idle = began is None and restoring is None
         for number, (place, at) in enumerate(progress.items(), self._rounds):
             before = self._moved.get(place)
             moves = before is None or before[0] != at or self.ends.get(place) != at.position
@@ -171,6 +180,7 @@ class Watchdog:
                 self._ask(place)
             end = self.ends.get(place)
             lag = 0 if end is None else end - at.position
+            idle = idle and not moves and lag <= 0 and not at.in_kernel
             if restoring is not None or (lag <= 0 and not at.in_kernel):
                 # Idle: the time limit starts when there is work to do and the flow runs.
                 self._moved[place] = (at, now)
@@ -178,6 +188,7 @@ class Watchdog:
             if still > self._stall_seconds and began is None:
                 what = "the kernel does not return" if at.in_kernel else f"{lag} records wait"
                 return f"{place[0]} partition {place[1]} has not moved for {still:.0f} s: {what}"
+        self._idle = idle and self.silent_since is None
         return None
 
     def _look_at_retention(self, now: float) -> None:

@@ -59,7 +59,7 @@ from kinstream.streams.worker.watchdog import PartitionProgress, Watchdog
 
 #: Seconds between two looks at faults and numbers, and between two signs of life of the event loop.
 LOOK_SECONDS: Final = 1.0
-BEAT_SECONDS: Final = 0.5
+BEAT_SECONDS: Final = 1.0
 #: Errors that a new process would meet as well: an operator has to change something.
 FOR_PEOPLE: Final = (
     AccessDenied,
@@ -307,9 +307,10 @@ class Worker:
 
     async def _beat(self) -> None:
         """Heartbeat of the event loop, also while it joins the group."""
+        period = min(BEAT_SECONDS, self.settings.worker.stall_seconds / 4)
         while True:
             self._loop_seen_at = now = time.monotonic()
-            await asyncio.sleep(aligned(now, BEAT_SECONDS) - now)
+            await asyncio.sleep(aligned(now, period) - now)
 
     async def _shut_down(self) -> None:
         self.watchdog.stop()

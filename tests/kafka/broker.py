@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import signal
 import os
+import signal
 import socket
 import subprocess
 import sys

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from kinstream.streams.agents.machine import COUNTED as MACHINE_COUNTS
 from kinstream.streams.errors import Reason
-from kinstream.streams.worker.page.gauges import COUNTED, WorkerCollector, WorkerGauges
+from kinstream.streams.worker.page.gauges import COUNTED, PartitionGauges, WorkerCollector, WorkerGauges
 
 LABELS = {"agent": "learner:opml", "topic": "t", "partition": "0"}
 
@@ -188,3 +189,15 @@ def test_the_limits_beside_which_ages_are_read_are_shown_where_they_are_known() 
         partition.retention_seconds, partition.log_start, partition.log_end = 3600.0, 4, 9
     assert value(gauges, "retention_seconds") == 3600
     assert (value(gauges, "log_start_offset"), value(gauges, "log_end_offset")) == (4, 9)
+
+
+def test_counts_that_have_not_changed_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    gauges = PartitionGauges()
+    gauges.begin({"applied": 2}, {})
+    gauges.take({"applied": 5}, {"not-finite": 1})
+    begun: list[object] = []
+    monkeypatch.setattr(PartitionGauges, "begin", lambda self, *counts: begun.append(counts))
+    gauges.take({"applied": 5}, {"not-finite": 1})
+    assert not begun
+    gauges.take({"applied": 6}, {"not-finite": 1})
+    assert begun and gauges.counts["applied"] == 4 and gauges.dead_letters["not-finite"] == 1

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import http.client
 import json
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -323,6 +325,24 @@ def test_it_stops_cleanly_with_a_client_hanging_on() -> None:
     until(lambda: threading.active_count() <= before)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((running.host, running.port), timeout=1)
+
+
+def test_without_a_connection_nothing_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            waits.append(timeout)
+            return super().select(timeout)
+
+    used = SimpleNamespace(DefaultSelector=Selector, EVENT_READ=selectors.EVENT_READ)
+    monkeypatch.setattr(server_module, "selectors", used)
+    with HttpServer(Health(), CollectorRegistry()) as running:
+        until(lambda: waits == [None])
+        with socket.create_connection((running.host, running.port), timeout=10):
+            until(lambda: len(waits) > 3)
+            assert None not in waits[1:]
+        until(lambda: waits[-1] is None)
 
 
 def test_a_port_that_is_taken_is_a_settings_error(server: HttpServer) -> None:

@@ -128,6 +128,28 @@ def test_a_long_rebalance_is_a_stall() -> None:
     assert verdict is not None and "rebalance" in verdict
 
 
+def test_rounds_are_fewer_while_nothing_happens_and_the_brokers_answer() -> None:
+    case = Case()
+    case.brokers.end = 5
+    assert case.dog.period == 1.0
+    case.at(0)
+    case.at(1)
+    assert case.dog.period == 2.0
+    case.brokers.away = True
+    case.at(3)
+    assert case.dog.period == 1.0
+    case.brokers.away = False
+    case.at(4)
+    assert case.dog.period == 2.0
+    case.worker.at = PartitionProgress(5, 4, in_kernel=True)
+    case.at(6)
+    assert case.dog.period == 1.0
+    case.worker.at, case.worker.rebalance = PartitionProgress(5, 5), 6.0
+    case.at(7)
+    case.at(8)
+    assert case.dog.period == 1.0
+
+
 def test_what_waits_while_partitions_are_taken_over_is_none() -> None:
     case = Case()
     case.worker.restoring = 0.0

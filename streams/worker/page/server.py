@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import math
+import selectors
 import socket
 import sys
 import threading
@@ -39,6 +40,7 @@ MAX_HEADER_BYTES: Final = 16_384
 #: Bytes that a client may still send after an early answer, so that it can read the answer.
 _LINGER_SECONDS: Final = 1.0
 _LINGER_BYTES: Final = 16 * 2**20
+#: Seconds between two looks for connections that are too old, while one is open.
 _SWEEP_SECONDS: Final = 0.2
 #: Answers to requests that may not be fully read.
 _UNREAD: Final = frozenset({400, 405, 413, 414, 431, 505})
@@ -215,9 +217,7 @@ class HttpServer:
             raise cannot_listen(host, port, "worker", error) from error
         self.host = host
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_SWEEP_SECONDS,), name="kinstream-http", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, name="kinstream-http", daemon=True)
         self._thread.start()
 
     @property
@@ -254,6 +254,8 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[socket.socket, float] = {}
         self._waiting: dict[socket.socket, None] = {}
         self._guard = threading.Lock()
+        self._ending = False
+        self._wakes, self._woken = socket.socketpair()
         self.address_family = listener.family
         address = listener.getsockname()
         # The base class does not bind it, because it would query the name server for this host; that can take seconds.
@@ -298,11 +300,30 @@ class _Server(ThreadingHTTPServer):
             self._forget(request)
         super().shutdown_request(request)
 
+    def serve_forever(self, poll_interval: float = _SWEEP_SECONDS) -> None:
+        """Serve until `shutdown`. The base class wakes at every interval, whether or not a connection is open."""
+        with selectors.DefaultSelector() as selector:
+            for one in (self, self._woken):
+                selector.register(one, selectors.EVENT_READ)
+            while not self._ending:
+                found = selector.select(poll_interval if self._open else None)
+                if any(key.fileobj is self for key, _ in found) and not self._ending:
+                    cast(Any, self)._handle_request_noblock()
+                self.service_actions()
+
+    def shutdown(self) -> None:
+        self._ending = True
+        # It may be called twice.
+        with contextlib.suppress(OSError):
+            self._wakes.send(b"\0")
+
     def service_actions(self) -> None:
         self._end_connections(time.monotonic() - CONNECTION_SECONDS)
 
     def server_close(self) -> None:
         super().server_close()
+        self._wakes.close()
+        self._woken.close()
         self._end_connections(math.inf)
 
     def _end_connections(self, opened_before: float) -> None:
