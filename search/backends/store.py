@@ -404,8 +404,7 @@ def place_of(section: ServeSpaceSettings, limits: ServeSettings) -> Place:
         section.collection,
         section.distance,
         section.columns,
-        # Nothing waits longer for a request.
-        min(limits.store_seconds, limits.request_seconds),
+        limits.store_seconds,
         section.options,
         section.text,
         section.signals,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from kinstream.search.stores.base import BadFilter, BadText, BadVectors, StoreAw
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
 
+#: Vectors, texts, items or feedback of a request, and neighbours of each.
+MAX_ROWS: Final = 256
+MAX_K: Final = 1_000
+
 #: What a space raises for a request that it does not answer.
 _REFUSED = (TooLarge, Unsupported, NotReady, WrongDimension, UnknownItem, BadFilter, StoreAway)
 
@@ -44,7 +48,6 @@ class Answering:
 
     def __init__(self, service: Service, metrics: ServiceMetrics) -> None:
         self._service = service
-        self._limits = service.limits
         self._metrics = metrics
 
     def search(self, body: bytes) -> bytes:
@@ -69,8 +72,8 @@ class Answering:
 
     def similar_items(self, body: bytes) -> bytes:
         asked = read(SimilarItemsRequest, body)
-        if len(asked.items) > self._limits.max_rows:
-            detail = f"{len(asked.items)} items; at most {self._limits.max_rows} in a request"
+        if len(asked.items) > MAX_ROWS:
+            detail = f"{len(asked.items)} items; at most {MAX_ROWS} in a request"
             raise Refused(422, Why.TOO_LARGE, detail, place="items")
         return self.similar(asked.items, asked)
 
@@ -88,8 +91,8 @@ class Answering:
         if space.recorder is None:
             detail = f"the space {space.name!r} does not record its lists (serve.spaces.{space.name}.record)"
             raise Refused(404, Why.NOT_FOUND, detail, place="space")
-        if len(asked.feedback) > self._limits.max_rows:
-            detail = f"{len(asked.feedback)} of them; at most {self._limits.max_rows} in a request"
+        if len(asked.feedback) > MAX_ROWS:
+            detail = f"{len(asked.feedback)} of them; at most {MAX_ROWS} in a request"
             raise Refused(422, Why.TOO_LARGE, detail, place="feedback")
         given = [_given(number, one) for number, one in enumerate(asked.feedback)]
         try:
@@ -152,11 +155,11 @@ class Answering:
         return space
 
     def _check_k(self, k: int) -> None:
-        if k > self._limits.max_k:
-            raise Refused(422, Why.TOO_LARGE, f"{k} neighbours; at most {self._limits.max_k}", place="k")
+        if k > MAX_K:
+            raise Refused(422, Why.TOO_LARGE, f"{k} neighbours; at most {MAX_K}", place="k")
 
     def _rows(self, vectors: Any, space: Space) -> Vectors:
-        return rows_of(vectors, space.modalities, space.dimension, self._limits.max_rows)
+        return rows_of(vectors, space.modalities, space.dimension, MAX_ROWS)
 
     def _texts(self, texts: Any, rows: Vectors | None, space: Space) -> list[str]:
         if not space.texts:
@@ -164,8 +167,8 @@ class Answering:
         if rows is not None and len(texts) != len(rows):
             detail = f"{len(texts)} texts and {len(rows)} vectors: each vector has one text"
             raise Refused(422, Why.INVALID, detail, place="texts")
-        if len(texts) > self._limits.max_rows:
-            detail = f"{len(texts)} texts; at most {self._limits.max_rows} in a request"
+        if len(texts) > MAX_ROWS:
+            detail = f"{len(texts)} texts; at most {MAX_ROWS} in a request"
             raise Refused(422, Why.TOO_LARGE, detail, place="texts")
         return list(texts)
 

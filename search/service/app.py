@@ -224,7 +224,7 @@ class _Admitted:
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
         elif self._inside >= self._most:
-            detail = f"{self._inside} requests at once; the limit is serve.max_connections"
+            detail = f"{self._inside} requests at once; the limit is {self._most}, eight times serve.max_concurrent"
             refused = Refused(503, Why.BUSY, detail, retry_seconds=RETRY_SECONDS)
             await _json(503, refused.body(), refused.headers | {"Connection": "close"})(scope, receive, send)
         else:

@@ -21,6 +21,8 @@ from kinstream.streams.settings import ServeSettings
 
 #: Bytes of a request line and its headers together.
 MAX_HEADER_BYTES: Final = 16_384
+#: How long a connection may be idle, or leave an answer unread.
+IDLE_SECONDS: Final = 15
 
 
 class Connections:
@@ -28,7 +30,7 @@ class Connections:
 
     Parameters
     ----------
-    limits : `max_connections`, waiting or busy, and their time limits.
+    limits : the most connections, waiting or busy, and their time limit.
     """
 
     def __init__(self, limits: ServeSettings, metrics: ServiceMetrics) -> None:
@@ -148,7 +150,7 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall_timer = self._stall_timer or self._later(self.shared.limits.idle_seconds, self._stalled)
+        self._stall_timer = self._stall_timer or self._later(IDLE_SECONDS, self._stalled)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -179,12 +181,12 @@ class Connection(H11Protocol):
                 self._header_timer.cancel()
                 self._header_timer = None
         elif self._header_timer is None and self.timeout_keep_alive_task is None:
-            self._header_timer = self._later(self.shared.limits.header_seconds, self._late)
+            self._header_timer = self._later(self.shared.limits.request_seconds, self._late)
 
     def _late(self) -> None:
         self.shared.count("slow")
         limits = self.shared.limits
-        detail = f"no whole request within {limits.header_seconds:g} s (serve.header_seconds)"
+        detail = f"no whole request within {limits.request_seconds:g} s (serve.request_seconds)"
         self._refuse(Refused(408, Why.TOO_SLOW, detail))
 
     def _stalled(self) -> None:
@@ -247,10 +249,8 @@ class Connection(H11Protocol):
         # It is the first to be closed for others.
         self.shared.waits(self)
         lingers = linger or self.conn.their_state is h11.SEND_BODY
-        limits = self.shared.limits
-        self._stall_timer = self._later(
-            limits.header_seconds if lingers else limits.idle_seconds, self._stalled
-        )
+        seconds = self.shared.limits.request_seconds if lingers else IDLE_SECONDS
+        self._stall_timer = self._later(seconds, self._stalled)
         if not lingers:
             self._real.close()
             return

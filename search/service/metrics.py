@@ -40,11 +40,13 @@ class ServiceMetrics:
         self.busy = self._gauge(
             "requests_in_progress", "Requests in progress; serve.max_concurrent limits them."
         )
-        self.connections = self._gauge("connections", "Open connections; serve.max_connections limits them.")
+        self.connections = self._gauge(
+            "connections", "Open connections; at most eight times serve.max_concurrent."
+        )
         self.closed = self._counter(
             "connections_closed",
             "Connections that the service closed: evicted (to make room for a newer one), slow (no whole request in "
-            "serve.header_seconds), stalled (an answer was not read), invalid (not HTTP).",
+            "serve.request_seconds), stalled (an answer was not read), invalid (not HTTP).",
             CLOSED,
             "reason",
         )

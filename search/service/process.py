@@ -174,7 +174,7 @@ def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
     """
     import uvicorn
 
-    from kinstream.search.service.connections import MAX_HEADER_BYTES, protocol
+    from kinstream.search.service.connections import IDLE_SECONDS, MAX_HEADER_BYTES, protocol
 
     class Server(uvicorn.Server):
         """Wakes once a second, and for a signal to stop; uvicorn's own wakes ten times a second."""
@@ -205,7 +205,7 @@ def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
             lifespan="off",
             server_header=False,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_keep_alive=connections.limits.idle_seconds,
+            timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=stop_seconds,
         )
     )

@@ -43,7 +43,7 @@ SpaceName = Annotated[
 ]
 
 ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
-K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is serve.max_k.")]
+K = Annotated[int, Field(ge=1, description="Number of neighbours; at most 1000.")]
 QueryId = Annotated[
     str | None,
     Field(

@@ -24,7 +24,7 @@ Space = Annotated[
     str | None,
     Query(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
-Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; the limit is serve.max_k.")]
+Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; at most 1000.")]
 
 
 def make_app(service: Service) -> FastAPI:

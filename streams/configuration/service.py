@@ -147,21 +147,12 @@ class ServeSettings(Section):
     """requests processed at a time; 0: one per processor, or 16 if a space has a store, which gets as many connections,
     twice as many with a gate"""
     max_concurrent: int = Field(default=64, ge=1)
-    """requests processed or waiting for a thread"""
-    max_connections: int = Field(default=512, ge=1)
-    """above it the connection that has waited longest is closed"""
+    """requests processed or waiting for a thread; connections are eight times as many, above which the one that has
+    waited longest is closed"""
     max_body_bytes: int = Field(default=8_000_000, ge=1_024)
     """size of a request"""
-    max_rows: int = Field(default=256, ge=1)
-    """vectors or items of a request"""
-    max_k: int = Field(default=1_000, ge=1)
-    """neighbours of each"""
     request_seconds: float = Field(default=10.0, gt=0)
-    """for a body to arrive, and for the answer"""
-    header_seconds: float = Field(default=10.0, gt=0)
-    """for the headers to arrive"""
-    idle_seconds: int = Field(default=15, ge=1)
-    """how long a connection may be idle, or leave an answer unread"""
+    """for the headers to arrive, for the body, and for the answer; a store has half of it for one of its own"""
     clients_file: str = ""
     """file of the [clients](security.md#clients-of-the-service) and their tokens; empty: everybody may ask"""
     client_rate: float = Field(default=0.0, ge=0.0)
@@ -173,8 +164,16 @@ class ServeSettings(Section):
     """builder whose redriven items are applied"""
     recall_every: int = Field(default=1_000, ge=0)
     """one query in so many to our own index is checked by an exact scan; 0: none"""
-    store_seconds: float = Field(default=5.0, gt=0)
-    """for one answer of a store"""
+
+    @property
+    def max_connections(self) -> int:
+        """Open connections."""
+        return 8 * self.max_concurrent
+
+    @property
+    def store_seconds(self) -> float:
+        """For one answer of a store: a request asks it twice."""
+        return self.request_seconds / 2
 
     @property
     def indexed(self) -> dict[str, ServeSpaceSettings]:

@@ -125,7 +125,7 @@ def test_a_store_that_is_away_is_refused_without_its_password() -> None:
             "collection": "docs",
             "connection": f"postgresql://me:hidden-word@{address}/shop",
         }
-        section = {"spaces": {"docs": space}, "store_seconds": 1.0, "http_port": 0}
+        section = {"spaces": {"docs": space}, "request_seconds": 2.0, "http_port": 0}
         settings = Settings(serve=section)  # type: ignore[arg-type]
         (one,) = vector_stores(settings)
     assert one.about == "store of docs" and not one.good

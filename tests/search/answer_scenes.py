@@ -19,6 +19,7 @@ from unittest import mock
 import httpx
 import numpy as np
 
+from kinstream.search.service import answers as service_answers
 from kinstream.search.stores.base import BadFilter, StoreHits
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.records.values import ItemBlock, Table
@@ -37,7 +38,7 @@ JSON: Final = {"content-type": "application/json"}
 #: Headers of answers that clients act on.
 HEADERS: Final = ("content-type", "retry-after", "allow", "www-authenticate", "cache-control")
 TOKEN: Final = "a-token-of-the-web-shop"
-LIMITS: Final[dict[str, Any]] = {"max_body_bytes": 20_000, "max_k": 20, "max_rows": 10}
+LIMITS: Final[dict[str, Any]] = {"max_body_bytes": 20_000}
 
 
 def get(path: str, **headers: str) -> Request:
@@ -452,6 +453,7 @@ def answers() -> dict[str, list[dict[str, Any]]]:
         # Ids of lists hold random bytes and their time.
         stack.enter_context(mock.patch.object(secrets, "token_bytes", lambda size: bytes(range(size))))
         stack.enter_context(mock.patch.object(time, "time_ns", lambda: 1_700_000_000_000_000_000))
+        stack.enter_context(mock.patch.multiple(service_answers, MAX_ROWS=10, MAX_K=20))
         for scenes in (by_index, by_store):
             for name, url, requests in scenes():
                 found[name] = [{"request": shown(one), **ask(client, url, one)} for one in requests]

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import httpx
 import numpy as np
 import pytest
 
+from kinstream.search.service import connections
 from tests.search.index_service import Agent, items, running, served
 from tests.support import processes
 from tests.support.virtual_time import VirtualTime
@@ -29,13 +31,16 @@ HEADERS = b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r
 QUESTION = b'{"vectors": [1, 0], "k": 1}'
 ASK = HEADERS + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION
 #: Nothing is closed by these in a test that is not about them.
-PATIENT: dict[str, Any] = {"header_seconds": 600.0, "idle_seconds": 600, "request_seconds": 600.0}
+PATIENT: dict[str, Any] = {"request_seconds": 600.0}
 
 
 @contextmanager
-def serving(**limits: Any) -> Iterator[tuple[str, int]]:
+def serving(idle_seconds: int = 600, **limits: Any) -> Iterator[tuple[str, int]]:
     """The address of an agent with an item."""
-    with running(spaces={"shop": {"learner": "opml"}}, threads=2, **(PATIENT | limits)) as agent:
+    with (
+        mock.patch.multiple(connections, IDLE_SECONDS=idle_seconds),
+        running(spaces={"shop": {"learner": "opml"}}, threads=2, **(PATIENT | limits)) as agent,
+    ):
         agent.events.append(items("shop", ["a", "b"], np.eye(2)))
         with served(agent) as url:
             host, port = url.removeprefix("http://").split(":")
@@ -109,11 +114,11 @@ def told(data: bytes, status: int, reason: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /heal"])
 def test_probes_and_questions_are_answered_beside_clients_that_send_nothing(sent: bytes) -> None:
-    with serving(max_connections=100) as address, clients(address, 300, sent):
+    with serving(max_concurrent=12) as address, clients(address, 300, sent):
         for path in ("/healthz", "/readyz", "/metrics"):
             assert get(address, path).status_code == 200
         assert ask(address).status_code == 200
-        assert value(address, "kinstream_serve_connections") <= 100
+        assert value(address, "kinstream_serve_connections") <= 96
         assert value(address, 'kinstream_serve_connections_closed_total{reason="evicted"}') >= 200
 
 
@@ -125,10 +130,10 @@ def test_the_limit_of_the_default_is_above_what_took_the_agent_down() -> None:
 
 
 def test_a_connection_that_is_in_use_is_not_the_one_to_go() -> None:
-    with serving(max_connections=20) as address:
+    with serving(max_concurrent=2) as address:
         with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=SECONDS) as client:
             for _ in range(4):
-                with clients(address, 15):
+                with clients(address, 12):
                     assert client.get("/spaces").status_code == 200
         until(lambda: value(address, "kinstream_serve_connections") <= 2, "all are gone")
 
@@ -136,18 +141,21 @@ def test_a_connection_that_is_in_use_is_not_the_one_to_go() -> None:
 def test_bodies_that_do_not_come_leave_places_for_questions() -> None:
     """More of them than `max_concurrent`, and fewer than connections."""
     body = HEADERS + b"Content-Length: 100\r\n\r\n{"
-    with serving(max_connections=100, max_concurrent=4) as address, clients(address, 50, body):
+    with serving(max_concurrent=4) as address, clients(address, 25, body):
         assert ask(address).status_code == 200
         assert get(address, "/readyz").status_code == 200
 
 
 def test_where_all_connections_are_busy_questions_are_told_to_come_again_and_probes_are_answered() -> None:
     body = HEADERS + b"Content-Length: 100\r\n\r\n{"
-    with serving(max_connections=50) as address, clients(address, 300, body):
+    with serving(max_concurrent=6) as address, clients(address, 300, body):
         until(lambda: ask(address).status_code == 503, "it is full")
         refused = ask(address)
         assert refused.headers["retry-after"] == "1" and refused.headers["connection"] == "close"
-        assert refused.json()["reason"] == "busy" and "max_connections" in refused.json()["detail"]
+        assert (
+            refused.json()["reason"] == "busy"
+            and "48, eight times serve.max_concurrent" in refused.json()["detail"]
+        )
         for path in ("/healthz", "/readyz", "/metrics"):
             assert get(address, path).status_code == 200
         assert value(address, "kinstream_serve_connections") <= 110
@@ -175,7 +183,7 @@ def test_bytes_of_bodies_are_bounded_together() -> None:
 
 
 def test_a_client_that_sends_nothing_is_closed_and_one_that_begins_is_told() -> None:
-    with serving(header_seconds=0.3) as address, clients(address, 3) as (silent, slow, slower):
+    with serving(request_seconds=0.3) as address, clients(address, 3) as (silent, slow, slower):
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         slower.sendall(b"GE")
         assert everything(silent) == b""
@@ -187,7 +195,7 @@ def test_a_client_that_sends_nothing_is_closed_and_one_that_begins_is_told() -> 
 
 
 def test_a_trickle_of_headers_does_not_put_the_end_off() -> None:
-    with serving(header_seconds=0.5) as address, clients(address, 1) as (client,):
+    with serving(request_seconds=0.5) as address, clients(address, 1) as (client,):
         client.sendall(b"GET /healthz HTTP/1.1\r\n")
         limit, found = time.monotonic() + SECONDS, b""
         client.settimeout(0.05)
@@ -200,7 +208,7 @@ def test_a_trickle_of_headers_does_not_put_the_end_off() -> None:
 
 
 def test_an_answered_connection_may_rest_for_a_while_and_begin_again() -> None:
-    with serving(idle_seconds=1, header_seconds=0.5) as address, clients(address, 2) as (one, two):
+    with serving(idle_seconds=1, request_seconds=0.5) as address, clients(address, 2) as (one, two):
         for client in (one, two):
             client.sendall(ASK)
             assert one_answer(client).startswith(b"HTTP/1.1 200")
@@ -260,7 +268,7 @@ def test_a_body_that_is_sent_whole_before_the_answer_is_read_gets_the_answer(bod
 
 
 def test_chunks_without_end_are_told_and_closed() -> None:
-    with serving(header_seconds=0.5, max_body_bytes=10_000) as address, clients(address, 1) as (client,):
+    with serving(request_seconds=0.5, max_body_bytes=10_000) as address, clients(address, 1) as (client,):
         client.sendall(HEADERS + b"Transfer-Encoding: chunked\r\n\r\n")
         limit = time.monotonic() + SECONDS
         with contextlib.suppress(ConnectionError):
@@ -312,7 +320,7 @@ def test_what_is_no_http_is_told_in_the_one_form_and_closed(
 
 def test_requests_that_are_sent_at_once_are_answered_in_their_order() -> None:
     ways = [ASK, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"]
-    with serving(header_seconds=0.5, idle_seconds=1) as address, clients(address, 1) as (client,):
+    with serving(request_seconds=0.5, idle_seconds=1) as address, clients(address, 1) as (client,):
         client.sendall(b"".join(ways) * 50)
         found = everything(client)
     statuses = [
@@ -377,8 +385,7 @@ def test_a_server_with_clients_that_hang_on_ends() -> None:
 def test_without_requests_the_server_wakes_once_a_second_and_a_signal_ends_it_at_once() -> None:
     from kinstream.search.service.process import web_server
 
-    limits: Any = SimpleNamespace(limits=SimpleNamespace(idle_seconds=5))
-    server = web_server(cast(Any, SimpleNamespace(state=SimpleNamespace(connections=limits))), 1)
+    server = web_server(cast(Any, SimpleNamespace(state=SimpleNamespace(connections=None))), 1)
     server.config.encoded_headers = []
     loop = VirtualTime()
 

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kinstream.search.service import answers
 from tests.search.index_service import Agent, Truth, items, linear, running, served
 
 X = np.random.default_rng(4).normal(size=(30, 4)).astype(np.float32)
@@ -24,8 +26,8 @@ TWO = {"shop": {"learner": "opml"}, "a/../b ?": {"learner": "opml"}}
 @pytest.fixture(scope="module")
 def agent() -> Iterator[Agent]:
     """Two spaces; the limits are small enough to be met."""
-    limits = {"max_body_bytes": 20_000, "max_k": 20, "max_rows": 10, "max_concurrent": 4, "threads": 2}
-    with running(spaces=TWO, **limits) as found:
+    limits = {"max_body_bytes": 20_000, "max_concurrent": 4, "threads": 2}
+    with mock.patch.multiple(answers, MAX_ROWS=10, MAX_K=20), running(spaces=TWO, **limits) as found:
         found.events.append(items("shop", NAMES, X), items("a/../b ?", ["only"], X[:1]))
         found.announced.announce("shop", linear(4, 3), 12)
         found.settle()

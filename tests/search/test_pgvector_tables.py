@@ -289,7 +289,7 @@ def test_requests_that_are_late_leave_the_store_ready_and_others_answered(table:
         name: section(backend="pgvector", connection=table.url, collection=name, columns=["lang"])
         for name in ("docs", "slow")
     }
-    with running(own, threads=6, store_seconds=3.0) as gateway, served(gateway) as base:
+    with running(own, threads=6, request_seconds=6.0) as gateway, served(gateway) as base:
 
         def asked(space: str) -> httpx.Response:
             return httpx.post(f"{base}/search", json={"space": space, "vectors": X[0].tolist()}, timeout=60)

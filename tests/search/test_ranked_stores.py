@@ -66,7 +66,7 @@ def space(kind: str, request: pytest.FixtureRequest, **more: Any) -> dict[str, A
     return section(backend=kind, connection="http://memory", options=options, **own)
 
 
-PATIENT: dict[str, Any] = {"store_seconds": 60.0, "request_seconds": 60.0}
+PATIENT: dict[str, Any] = {"request_seconds": 120.0}
 #: Texts that no item has a word of.
 NOTHING = (
     "",

@@ -44,8 +44,7 @@ def store() -> Memory:
 
 @pytest.fixture
 def gateway(store: Memory) -> Iterator[Gateway]:
-    limits = {"max_k": 20, "max_rows": 10}
-    with running({"docs": section()}, create=lambda *_: store, **limits) as found:
+    with running({"docs": section()}, create=lambda *_: store) as found:
         yield found
 
 

@@ -54,7 +54,7 @@ SERVE: Final = Row(
         number(
             "Stores that answer",
             "1 for each space with a store.",
-            "0: the store is away, refuses the login, or is too slow for serve.store_seconds.",
+            "0: the store is away, refuses the login, or is too slow (half of serve.request_seconds).",
             Query(f"min by (space) (kinstream_serve_store_up{{{_MODEL}}})", "{{space}}"),
             unit="short",
             steps=((None, "red"), (1, "green")),
@@ -144,7 +144,7 @@ SERVE: Final = Row(
         ),
         lines(
             "Connections",
-            "below serve.max_connections (512) of each service; only idle ones are closed.",
+            "below 512 of each service, eight times serve.max_concurrent; only idle ones are closed.",
             "slow or stalled clients hold connections, and the service closes them to make room: see the reason.",
             Query(f"max by (instance) (kinstream_serve_connections{{{_JOB}}})", "{{instance}}"),
             Query(
