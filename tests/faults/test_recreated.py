@@ -209,11 +209,32 @@ def exact(system: System, agents: dict[str, Process], generation: str) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.long
-@pytest.mark.parametrize(("role", "ended"), [("events", {BUILDER}), ("constraints", {BUILDER, LEARNER})])
+@pytest.mark.parametrize(
+    ("role", "ended", "refusals"),
+    [
+        (
+            "events",
+            {BUILDER},
+            ["topic kinstream.events was re-created, and kinstream.constraints, which builder-one-pass"],
+        ),
+        (
+            "constraints",
+            {BUILDER, LEARNER},
+            [
+                "topic kinstream.constraints was re-created while builder-one-pass ran",
+                "delete kinstream.constraints, and create it again: kinstream topics create",
+            ],
+        ),
+    ],
+)
 def test_what_is_made_of_a_recreated_topic_is_made_again_once(
-    system: System, broker: KafkaBroker, role: str, ended: set[str]
+    system: System, broker: KafkaBroker, role: str, ended: set[str], refusals: list[str]
 ) -> None:
     stopped(system, at_work(system, broker, role), ended)
+    # Nothing is written beside constraints of a lost log, and no output of the old generation is passed over.
+    text = system.run("worker", "builder", "one-pass", "--new-generation", "--from-start")[1]
+    assert all(refusal in text for refusal in refusals), text
+    assert read_birth(str(system.root), BUILDER, 2) is None
     agents = follow(system, f"{role} was re-created")
     settled(system)
     assert generations(system, "constraints") == generations(system, "outcomes") == {"2"}
@@ -259,25 +280,3 @@ def test_agents_go_on_where_no_generation_ends(
     assert learned(system) == built(system)
     system.check_exact()
     assert {message.key for message in system.read("models")} == {b"shop/opml/1", b"other/opml/1"}
-
-
-@pytest.mark.kafka
-@pytest.mark.long
-def test_outputs_of_the_old_generation_in_the_new_topic_are_not_passed_over(
-    system: System, broker: KafkaBroker
-) -> None:
-    stopped(system, at_work(system, broker, "constraints"), {BUILDER, LEARNER})
-    assert generations(system, "constraints") == {"1"}
-    text = system.run("worker", "builder", "one-pass", "--new-generation", "--from-start")[1]
-    assert "topic kinstream.constraints was re-created while builder-one-pass ran" in text
-    assert "delete kinstream.constraints, and create it again: kinstream topics create" in text
-    assert read_birth(str(system.root), BUILDER, 2) is None
-
-
-@pytest.mark.kafka
-@pytest.mark.long
-def test_constraints_of_a_lost_log_are_not_written_beside(system: System, broker: KafkaBroker) -> None:
-    stopped(system, at_work(system, broker, "events"), {BUILDER})
-    text = system.run("worker", "builder", "one-pass", "--new-generation", "--from-start")[1]
-    assert "topic kinstream.events was re-created, and kinstream.constraints, which builder-one-pass" in text
-    assert read_birth(str(system.root), BUILDER, 2) is None
