@@ -21,7 +21,7 @@ from kinstream.streams.kafka.broker_errors import (
     unanswered,
 )
 from kinstream.streams.kafka.clients import confluent
-from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, is_mock, topic_id
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, allowed, is_mock, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
 from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.settings import KafkaSettings, Settings
@@ -266,32 +266,17 @@ class Cluster:
             answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
             for name, future in answers.items():
                 try:
-                    found[f"topic {name}"] = self._allowed(future)
+                    found[f"topic {name}"] = allowed(future, ANSWER_SECONDS)
                 except KafkaException as error:
                     raise self._failed(error, f"topic {name}") from error
         for name in named_groups:
 
             def described(name: str = name) -> frozenset[str] | None:
                 answer = self.admin.describe_consumer_groups([name], **asked)[name]
-                return self._allowed(answer)
+                return allowed(answer, ANSWER_SECONDS)
 
             found[f"group {name}"] = self._of_group(name, described)
         return found
-
-    def _allowed(self, future: Any) -> frozenset[str] | None:
-        """The allowed operations in a description. Raises KafkaException."""
-        from confluent_kafka import KafkaException
-
-        try:
-            allowed = answer_of(future, ANSWER_SECONDS).authorized_operations
-        except KafkaException as error:
-            name = error.args[0].name()
-            if name.endswith("_AUTHORIZATION_FAILED"):
-                return frozenset()
-            if name in ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
-                return None
-            raise
-        return None if allowed is None else frozenset(one.name for one in allowed)
 
     def _of_group(self, group: str, request: Callable[[], T]) -> T:
         from confluent_kafka import KafkaException

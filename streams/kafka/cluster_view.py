@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kinstream.streams.kafka.broker_errors import answer_of
+
 #: An id of 128 zero bits.
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -40,3 +42,25 @@ class ClusterView:
 def is_mock(cluster_id: str | None) -> bool:
     """Whether a cluster of that id is librdkafka's own, for tests and demonstrations."""
     return cluster_id is None or cluster_id.startswith("mockCluster")
+
+
+def allowed(answer: Any, seconds: float) -> frozenset[str] | None:
+    """The operations that a described topic or group allows, as `Cluster.operations` gives them.
+
+    Raises
+    ------
+    KafkaException
+        The brokers refuse for another reason, or do not answer in that many seconds.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        operations = answer_of(answer, seconds).authorized_operations
+    except KafkaException as error:
+        name = error.args[0].name()
+        if name.endswith("_AUTHORIZATION_FAILED"):
+            return frozenset()
+        if name in ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
+            return None
+        raise
+    return None if operations is None else frozenset(one.name for one in operations)
