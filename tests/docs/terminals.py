@@ -109,12 +109,14 @@ class Walk:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition; fails when its time is over or a background command has ended."""
-        limit = time.monotonic() + self.seconds
+        looked = time.monotonic()
+        limit = looked + self.seconds
         while not condition():
             ended = [p.returncode for p, _ in self._running if p.poll() is not None]
             assert not ended and time.monotonic() < limit, f"{what}: {ended}\n{self.logs()}"
-            # Most conditions are commands of their own.
-            time.sleep(1.0)
+            # Most conditions are commands of their own: they have a third of the time.
+            time.sleep(max(1.0, 2 * (time.monotonic() - looked)))
+            looked = time.monotonic()
 
     def logs(self) -> str:
         """The ends of all logs in the folder."""

@@ -23,6 +23,9 @@ from tests.support.alive import alive
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: For what may take long on a loaded machine: a start, a rebalance, a restore.
 SECONDS: Final = 240.0
+#: Seconds between two looks at a condition, at the beginning of a wait and of a long one.
+SOONEST: Final = 0.05
+SELDOM: Final = 0.4
 _SERVES: Final = re.compile(r"serves (http://\S+)/metrics")
 
 
@@ -30,23 +33,26 @@ def until(
     condition: Callable[[], object],
     what: str = "the condition holds",
     seconds: float = SECONDS,
-    every: float = 0.05,
+    every: float | None = None,
 ) -> float:
     """Wait for a condition, and return how long it took, in seconds.
 
     Parameters
     ----------
-    every : seconds between two looks; more for a look that is itself work.
+    every : seconds between two looks. By default a pause is at least as long as the look before it, which takes time
+        from what is waited for, and grows with the wait.
 
     Raises
     ------
     TimeoutError : it did not hold within the time.
     """
-    began = time.monotonic()
+    began = looked = time.monotonic()
     while not condition():
-        if time.monotonic() - began > seconds:
+        now = time.monotonic()
+        if now - began > seconds:
             raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(every)
+        time.sleep(min(max((now - began) / 10, SOONEST), SELDOM) + now - looked if every is None else every)
+        looked = time.monotonic()
     return time.monotonic() - began
 
 
