@@ -35,8 +35,8 @@ inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT
 """
 # A killed broker is let in again only when its old session has run out: 9 s, were it not set here.
-# A record of the controller every half second, which says nothing, and heartbeats twice as often are a quarter of what
-# a broker without work takes. The cleaner's and the retention's clocks are fast, so that tests can wait for what they do.
+# A quarter of what a broker without work takes are the controller's empty records and more heartbeats.
+# The cleaner's and the retention's clocks are fast, so that tests can wait for what they do.
 _PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
