@@ -146,7 +146,8 @@ class Site:
             found[:] = [one for one in decisions if one.verdict.value == verdict]
             return bool(found)
 
-        until(decided, f"the gate says {verdict}", 60.0)
+        # A look is users who ask and click.
+        until(decided, f"the gate says {verdict}", 120.0, every=0.05)
         return found[-1]
 
     def shows(self, what: str) -> bool:

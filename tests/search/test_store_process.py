@@ -178,7 +178,7 @@ def test_it_follows_a_learner_that_learns_and_every_answer_is_of_the_model_that_
                     answers.append((answer, Q))
                 return len(answers) > before + 30
 
-            until(asked, "it answers")
+            until(asked, "it answers", every=0.05)
             if part % 2:
                 os.kill(process.worker_pid(), signal.SIGKILL)
 
