@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from kinstream.search.service.desk import RETRY_SECONDS, Promised
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.refusals import Refused, Why
 from kinstream.search.service.requests import (
+    MAX_K,
+    MAX_ROWS,
     FeedbackRequest,
     GivenFeedback,
     MapRequest,
@@ -34,10 +36,6 @@ from kinstream.search.spaces.errors import NotReady, UnknownItem, WrongDimension
 from kinstream.search.stores.base import BadFilter, BadText, BadVectors, StoreAway
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
-
-#: Vectors, texts, items or feedback of a request, and neighbours of each.
-MAX_ROWS: Final = 256
-MAX_K: Final = 1_000
 
 #: What a space raises for a request that it does not answer.
 _REFUSED = (TooLarge, Unsupported, NotReady, WrongDimension, UnknownItem, BadFilter, StoreAway)

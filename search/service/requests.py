@@ -17,6 +17,9 @@ from kinstream.streams.records.values import Vectors
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
 MOST: Final = 1e15
+#: Vectors, texts, items or feedback of a request, and neighbours of each.
+MAX_ROWS: Final = 256
+MAX_K: Final = 1_000
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
 Vector = Annotated[list[Number], Field(min_length=1)]
 Rows = Annotated[list[Vector], Field(min_length=1)]
@@ -43,7 +46,7 @@ SpaceName = Annotated[
 ]
 
 ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
-K = Annotated[int, Field(ge=1, description="Number of neighbours; at most 1000.")]
+K = Annotated[int, Field(ge=1, description=f"Number of neighbours; at most {MAX_K}.")]
 QueryId = Annotated[
     str | None,
     Field(

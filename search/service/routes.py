@@ -11,6 +11,7 @@ from kinstream.search.service.app import Application
 from kinstream.search.service.metrics import ServiceMetrics
 from kinstream.search.service.replies import FeedbackReply, MapReply, SearchReply, SpacesReply
 from kinstream.search.service.requests import (
+    MAX_K,
     FeedbackRequest,
     MapRequest,
     SearchRequest,
@@ -24,7 +25,7 @@ Space = Annotated[
     str | None,
     Query(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
-Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; at most 1000.")]
+Neighbours = Annotated[int, Query(ge=1, description=f"Number of neighbours; at most {MAX_K}.")]
 
 
 def make_app(service: Service) -> FastAPI:

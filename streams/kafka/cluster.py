@@ -35,7 +35,7 @@ log = logging.getLogger("kinstream.cluster")
 
 #: Seconds for one request to a broker; waiting for an absent broker repeats it.
 ANSWER_SECONDS: Final = 5.0
-#: Seconds for a request for metadata where a broker has answered before: busy brokers are not absent.
+#: Seconds for a request about topics and groups where a broker has answered before: busy brokers are not absent.
 PATIENCE_SECONDS: Final = 30.0
 #: Seconds between two diagnoses of why no broker answers.
 _DIAGNOSIS_SECONDS: Final = 30.0
@@ -266,7 +266,7 @@ class Cluster:
             answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
             for name, future in answers.items():
                 try:
-                    found[f"topic {name}"] = allowed(future, ANSWER_SECONDS)
+                    found[f"topic {name}"] = allowed(future, PATIENCE_SECONDS)
                 except KafkaException as error:
                     raise self._failed(error, f"topic {name}") from error
         for name in named_groups:
@@ -375,7 +375,7 @@ class Cluster:
 
         try:
             answer = self.admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)
-            found = answer_of(answer, ANSWER_SECONDS).valid
+            found = answer_of(answer, PATIENCE_SECONDS).valid
         except KafkaException as error:
             raise self._failed(error, "the consumer groups") from error
         return sorted(group.group_id for group in found if group.group_id.startswith(prefix))

@@ -231,6 +231,7 @@ def test_what_is_made_of_a_recreated_topic_is_made_again_once(
     system: System, broker: KafkaBroker, role: str, ended: set[str], refusals: list[str]
 ) -> None:
     stopped(system, at_work(system, broker, role), ended)
+    assert generations(system, "constraints") == {"1"}
     # Nothing is written beside constraints of a lost log, and no output of the old generation is passed over.
     text = system.run("worker", "builder", "one-pass", "--new-generation", "--from-start")[1]
     assert all(refusal in text for refusal in refusals), text

@@ -12,10 +12,10 @@ from kinstream.learners.oahu.learner import OAHU
 
 #: Steps of both paths by number type, and after how many of them they go on from the same state. Only in float32 it is
 #: a matter of luck whether rounding switches a unit.
-STEPS = {"float32": 2_000, "float64": 1_000}
+STEPS = {"float32": 4_000, "float64": 2_000}
 TOGETHER = 100
-SEEDS = 3
-TRIPLETS = 1_000
+SEEDS = 5
+TRIPLETS = 2_000
 NEIGHBOURS = 5
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
+from faust.transport.drivers import aiokafka as driver
 from mode import Service
 
 from kinstream.streams.worker.faust_app import Sensor
 from kinstream.streams.worker.recovery import Recovery
+from kinstream.streams.worker.transport import RECORDS_SECONDS, ConsumerThread
 from tests.support.virtual_time import VirtualTime
 
 
@@ -18,3 +21,23 @@ def test_tasks_of_faust_that_nobody_needs_end_at_once(service: type[Service], ta
     one = cast(Any, service.__new__(service))
     assert loop.run_until_complete(getattr(service, task)(one)) is None
     assert loop.wakes == 0
+
+
+def test_the_thread_waits_for_records_longer_than_faust_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    async def fetched(
+        self: Any,
+        consumer: Any,
+        active_partitions: Any,
+        timeout: float | None = None,
+        max_records: Any = None,
+    ) -> dict[Any, Any]:
+        waits.append(timeout)
+        return {}
+
+    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_fetch_records", fetched)
+    one = cast(Any, ConsumerThread.__new__(ConsumerThread))
+    one._sought = {}
+    assert asyncio.run(one._fetch_records(None, set(), timeout=1.0, max_records=None)) == {}
+    assert waits == [RECORDS_SECONDS] and RECORDS_SECONDS > 1.0
