@@ -394,6 +394,7 @@ class PgVector:
             self._connection,
             autocommit=True,
             prepare_threshold=None,
+            # In whole seconds, and never less than two: libpq's rule.
             connect_timeout=max(2, math.ceil(self._place.seconds)),
         )
         made.adapters.register_dumper(_Packed, _PackedDumper)

@@ -81,7 +81,7 @@ def test_killed_and_without_its_store_it_never_answers_wrong(tmp_path: Path) -> 
             f"""
             [serve]
             http_port = {port}
-            request_seconds = 2.0
+            request_seconds = 6.0
             [serve.spaces.docs]
             model = "{tmp_path}/taste.npz"
             backend = "pgvector"
