@@ -32,6 +32,8 @@ START: Final = 2.0
 #: Queries up to which the step rises, and after which it has fallen to 1 / sqrt(2). Weight of late iterates.
 RISES: Final = 480.0
 FALLS: Final = 300.0
+#: Queries that count as learned where a map begins with a prior: its steps are small, and do not rise.
+PRIOR_QUERIES: Final = 2_700.0
 LATE: Final = 4.0
 #: Clicks on an item that count in full while it is remembered, and clicked items up to which a list does.
 PULLS: Final = 8
@@ -65,11 +67,11 @@ class Adapter(Bilinear):
 
     with t = 0.03 and w = min(1, 3 / |P|). Sixteen lists make a step of Adam on the mean of their gradients and on
     `pull` |W - I|^2 / 2, or `pull` |U|^2 / 2 + `pull` |V|^2 / 2, which pulls the map to the identity. After n lists its
-    size is min(1, n / 480) / sqrt(1 + n / 300) times `step` / d, or times `step` / sqrt(d) where the rank is low. The
-    root of its second moment is raised by half of the gradient's usual entry, so that a few lists move little. What
-    measures is the mean of the iterates, of U and V apart: A <- A + (U - A) 4 / (k + 3) at step k. W begins as I, or U
-    with normal random numbers of length 2 a column and V with zeros, so that the first similarity is that of the
-    embeddings.
+    size is min(1, n / 480) / sqrt(1 + n / 300) times `step` / d, or times `step` / sqrt(d) where the rank is low; with
+    a prior n begins at 2,700. The root of its second moment is raised by half of the gradient's usual entry, so that a
+    few lists move little. What measures is the mean of the iterates, of U and V apart: A <- A + (U - A) 4 / (k + 3) at
+    step k. W begins as I, or U with normal random numbers of length 2 a column and V with zeros, so that the first
+    similarity is that of the embeddings.
 
     Parameters
     ----------
@@ -140,7 +142,7 @@ class Adapter(Bilinear):
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
     lists: ClassVar[bool] = True
-    algorithm: ClassVar[str] = "adapter/3"
+    algorithm: ClassVar[str] = "adapter/4"
 
     def __init__(
         self,
@@ -441,7 +443,8 @@ class Adapter(Bilinear):
         # A step then moves what the map makes of a vector by as much in any dimension.
         usual = LOW_STEP if self._rank else FULL_STEP
         size = (usual if self.step is None else self.step) / (np.sqrt(d) if self._rank else d)
-        size *= min(1.0, k * BATCH / RISES) / np.sqrt(1.0 + k * BATCH / FALLS) / (1.0 - FIRST**k)
+        learned = k * BATCH + (PRIOR_QUERIES if self._prior else 0.0)
+        size *= min(1.0, learned / RISES) / np.sqrt(1.0 + learned / FALLS) / (1.0 - FIRST**k)
         root, share = 1.0 / np.sqrt(1.0 - SECOND**k), LATE / (k + LATE - 1.0)
         # Entries whose gradient is small against the others move by less: that of few lists is noise.
         tiny = RAISED * self._usual / np.sqrt(sum(G.size for G in gradients))

@@ -81,7 +81,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/5"
+    algorithm: ClassVar[str] = "ranking/6"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 

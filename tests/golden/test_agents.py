@@ -28,7 +28,7 @@ from tests.support.pipeline import Agent
 RAISED = {
     "builder-clicks": ("clicks/1", "clicks/8"),
     "builder-closure": ("closure/1", "closure/4"),
-    "learner-adapter": ("adapter/1", "adapter/3"),
+    "learner-adapter": ("adapter/1", "adapter/4"),
     "learner-adasors-length": ("adasors/3", "adasors/7"),
     "learner-copml-length": ("copml/3", "copml/7"),
     "learner-euclidean": ("euclidean/1", "euclidean/3"),
@@ -58,7 +58,7 @@ RAISED = {
     "learner-omks-length": ("omks/3", "omks/17"),
     "learner-opml-length": ("opml/3", "opml/7"),
     "learner-pola-length": ("pola/3", "pola/7"),
-    "learner-ranking": ("ranking/1", "ranking/5"),
+    "learner-ranking": ("ranking/1", "ranking/6"),
     "learner-rca": ("rca/1", "rca/3"),
     "learner-rdml-length": ("rdml/3", "rdml/7"),
     "learner-softmax": ("softmax/2", "softmax/3"),

@@ -30,6 +30,8 @@ class Plain:
         self.items: list[dict[str, Any]] = []
         self.lists: list[dict[str, Any]] = []
         self.k, self.usual = 0, 0.0
+        #: Lists that count as learned before.
+        self.before = 0
         #: What W is before anything is learned.
         self.first = np.eye(d)
         self.parts = [np.zeros((d, d))]
@@ -99,7 +101,8 @@ class Plain:
         self.usual += (length - self.usual) / min(k, 100)
         tiny = 0.5 * self.usual / np.sqrt(sum(one.size for one in total))
         step = 0.1 / np.sqrt(len(total[0])) if self.rank else 0.7 / len(total[0])
-        step *= min(1.0, 16 * k / 480) / np.sqrt(1.0 + 16 * k / 300)
+        n = 16 * k + self.before
+        step *= min(1.0, n / 480) / np.sqrt(1.0 + n / 300)
         for i, part in enumerate(self.parts):
             g = total[i] + self.pull * part
             self.m[i] = 0.9 * self.m[i] + 0.1 * g

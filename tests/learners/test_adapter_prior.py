@@ -61,7 +61,7 @@ def test_steps_are_those_of_the_formulas_with_the_mean_for_the_identity(
     assert np.abs(mean - np.eye(D)).max() > 0.005
     model = Adapter(rank, product=product, prior=pattern, dtype="float64")
     plain = Plain(D, rank, 512, 0.012, unit=product == "cosine")
-    plain.first = mean
+    plain.first, plain.before = mean, 2_700
     Q, X = world(1, D, N)
     for rows in np.array_split(np.random.default_rng(2).integers(N, size=200), 9):
         model.learn_pairs(Q[rows], X[rows])
