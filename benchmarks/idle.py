@@ -43,6 +43,8 @@ http_port = {port}
 [serve.spaces.docs]
 learner = "ranking"
 """
+#: Items and clicked lists that all have worked on before.
+LOG: Final = ("produce", "simulated-clicks", "sklearn:digits", "--space", "docs", "--lists", "1000")
 #: What is done at the start has ended by then.
 QUIET_SECONDS: Final = 20.0
 PERCENT: Final = 2.0
@@ -62,6 +64,8 @@ def idle(folder: Path, seconds: float, *, together: bool) -> tuple[dict[str, flo
             on.finished("topics", "create", seconds=240.0).check_returncode()
             up = on.start("up", "up")
             until(lambda: up.said("ready after", AGENTS) and up.said("answers at"), "all are ready")
+            loads = ["--progress-folder", str(folder / "loads")]
+            on.finished(*LOG, *loads, seconds=240.0).check_returncode()
             time.sleep(QUIET_SECONDS)
             family = up.family()
             before, began = [_used(one) for one in family], time.monotonic()

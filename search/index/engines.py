@@ -19,7 +19,7 @@ from kinstream.search.index.items import Modalities, Slots, features
 from kinstream.search.index.mapping import CHUNK, Mapping, divided, linear
 from kinstream.search.index.online.base import Index
 from kinstream.search.index.vector_indexes import EXACT, MappedIndex, create_mapped
-from kinstream.search.index.warm_up import warm_up
+from kinstream.search.index.warm_up import warm_up, warm_up_scans
 from kinstream.search.models.intermediate_model import Matrix
 from kinstream.search.models.model import Model
 from kinstream.streams.errors import SettingsError
@@ -213,6 +213,7 @@ def make(plan: IndexPlan, model: Model, modalities: Modalities, centre: Vectors)
         options = {"dtype": "float32", **plan.options}
         warm_up(plan.index, options)
         return OnlineEngine(create(plan.index, **options), model, modalities)
+    warm_up_scans()
     mapping = Mapping(model, modalities, centre)
     return MappedEngine(create_mapped(plan.index, mapping.width, **plan.options), model, mapping)
 

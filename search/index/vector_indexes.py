@@ -5,15 +5,11 @@ They hold mapped items, so a new model needs a new index, which is built beside 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final, Protocol
-
-import numpy as np
 
 from kinstream.search.index.exact import Exact, First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.faiss import FLAT, HNSW, Faiss
 from kinstream.search.index.items import Slots
-from kinstream.search.index.scan_kernels import measure, products
 from kinstream.streams.errors import SettingsError
 
 EXACT: Final = "exact"
@@ -54,18 +50,8 @@ def create_mapped(kind: str, dimension: int, *, neighbours: int = 32, depth: int
     ------
     SettingsError : unknown kind, or FAISS is not installed.
     """
-    if kind in KINDS:
-        _compiled()
     if kind == EXACT:
         return Exact(dimension)
     if kind in KINDS:
         return Faiss(kind, dimension, neighbours, depth)
     raise SettingsError(f"index must be one of {', '.join(KINDS)}, not {kind!r}")
-
-
-@cache
-def _compiled() -> None:
-    """Let the kernels of a scan run once, so that no search waits for their compilation."""
-    one, place = np.ones((1, 1), np.float32), np.zeros(1, np.int64)
-    measure(one, place, np.ones(1), np.empty(1))
-    products(np.ones((1, 1)), np.ones((1, 1)), place, place, np.empty(1))

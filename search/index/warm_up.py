@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from kinstream.search.index.create import create
 from kinstream.search.index.online.settings import DTYPES
+from kinstream.search.index.scan_kernels import measure, products
 
 _ITEMS: Final = 1_000
 _D: Final = 8
@@ -22,9 +24,18 @@ _ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 def warm_up_all() -> None:
     """Compile the kernels of all indexes, for items of both number types."""
+    warm_up_scans()
     for mode, settings in _ALL:
         for dtype in DTYPES:
             warm_up(mode, settings | {"dtype": dtype})
+
+
+@cache
+def warm_up_scans() -> None:
+    """Run the kernels of exact scans once."""
+    one, place = np.ones((1, 1), np.float32), np.zeros(1, np.int64)
+    measure(one, place, np.ones(1), np.empty(1))
+    products(np.ones((1, 1)), np.ones((1, 1)), place, place, np.empty(1))
 
 
 def warm_up(mode: str, settings: dict[str, Any]) -> None:

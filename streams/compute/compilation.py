@@ -131,10 +131,26 @@ def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
         return cast("Callable[P, R]", _waiting[-1])
 
 
-def _dispatcher(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+@cache
+def _numba() -> Any:
+    """numba, which imports scipy.linalg to see that it is there: 11 MB and a fifth of a process's start. Kernels that
+    need it import it when they run, and are refused without it when they are compiled."""
     import numba  # type: ignore[import-untyped, unused-ignore]
+    import numba.np.linalg as checked  # type: ignore[import-untyped, unused-ignore]
 
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined, unused-ignore]
+    check = getattr(checked, "ensure_blas", None)
+    if check is not None and installed("scipy"):
+        checked.ensure_blas = lambda: None
+        try:
+            import numba.np.arraymath  # type: ignore[import-untyped, unused-ignore]
+        finally:
+            checked.ensure_blas = check
+    return numba
+
+
+def _dispatcher(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    numba = _numba()
+    if numba.config.DISABLE_JIT:
         # As compiled code: whole numbers wrap, and a division by zero is not reported.
         return np.errstate(all="ignore")(function)
     try:
