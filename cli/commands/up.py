@@ -37,6 +37,7 @@ def up(
     The service runs if the settings name a space of it. Without KAFKA_BOOTSTRAP_SERVERS all of them use
     the embedded broker, with a checkpoint folder that is removed at the end.
     """
+    from kinstream.cli.commands.worker import ALL, begin_generation
     from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
     from kinstream.streams.errors import SettingsError
@@ -72,8 +73,8 @@ def up(
                 )
             elif new_generation:
                 _check_generations(settings, from_start=from_start)
-            generation = ["--new-generation"] if new_generation else []
-            system.start_agents(["--create", *generation, *(["--from-start"] if from_start else [])])
+                begin_generation(ALL, None, settings, from_start=from_start)
+            system.start_agents()
             status = _watch(system, stopping)
         finally:
             system.stop(settings.worker.shutdown_seconds + 5)

@@ -75,15 +75,16 @@ def worker(
         settings = supervised_settings(ctx)
         sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
     if new_generation:
-        _begin_generation(role, name, settings_of(ctx), from_start=from_start)
+        begin_generation(role, name, settings_of(ctx), from_start=from_start)
     command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), "worker", role]
     command += [name] if name else []
     command += ["--unsupervised"] + (["--create"] if create else [])
     sys.exit(Supervisor(command).run())
 
 
-def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
-    # Only the supervisor does it, once: a restarted worker must not begin another one.
+def begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
+    """Begin the next generation of the agents of a process. Its supervisor does it, once: a restarted worker must not
+    begin another one."""
     from kinstream.streams.agents.generations.open_generation import open_generation
     from kinstream.streams.kafka.cluster import Cluster
 

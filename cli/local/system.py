@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
+from kinstream.cli.local.supervised import Supervised
 from kinstream.streams.processes.listening import HANDED, bound
 from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
 from kinstream.streams.settings import ServeSettings, Settings
@@ -28,6 +29,8 @@ from kinstream.streams.settings import ServeSettings, Settings
 STOP_SECONDS: Final = 8.0
 #: Name of the process that runs every agent.
 _ALL: Final = "worker"
+#: Commands that are started again when they end.
+_SUPERVISED: Final = ("worker", "serve")
 #: Largest answer of a readiness check, in bytes.
 _MAX_PAGE_BYTES: Final = 1_000_000
 
@@ -37,7 +40,7 @@ class Process:
     """A running command, its log, the port of its metrics page, and the agents that are on it."""
 
     name: str
-    popen: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes] | Supervised
     log: Path
     port: int
     host: str = "127.0.0.1"
@@ -49,7 +52,7 @@ class Process:
 
 
 class LocalSystem:
-    """The agents of `settings`: in one process under a supervisor, or each in its own.
+    """The agents of `settings`, which this process supervises: in one process, or each in its own.
 
     Parameters
     ----------
@@ -102,11 +105,11 @@ class LocalSystem:
         found |= {f"sink-{name}": ["worker", "sink", name] for name in self._settings.sinks}
         return found | {"metrics": ["worker", "metrics"]}
 
-    def start_agents(self, extra: Sequence[str] = ("--create",)) -> None:
-        """Start every agent of the settings. Raises CannotListen, before any is started."""
+    def start_agents(self) -> None:
+        """Start every agent and service of the settings. Raises CannotListen, before any is started."""
         self.reserve()
         for name, command in self._commands().items():
-            self._start(name, [*command, *extra], self._sockets[name])
+            self._start(name, [*command, "--create"], self._sockets[name])
         for service in self.services():
             # It listens on a port of its own.
             self.start(service, [service])
@@ -128,15 +131,19 @@ class LocalSystem:
         self._open.append(stream)
         port = page.getsockname()[1] if page else 0
         port_option = ["--set", f"worker.http_port={port}"] if page else []
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "kinstream.cli.main", *self._arguments, *port_option, *command],
-            env={**self._environment, HANDED: str(page.fileno())} if page else self._environment,
-            pass_fds=(page.fileno(),) if page else (),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
+        line = [sys.executable, "-m", "kinstream.cli.main", *self._arguments, *port_option, *command]
+        options: dict[str, Any] = {
+            "env": {**self._environment, HANDED: str(page.fileno())} if page else self._environment,
+            "stdin": subprocess.DEVNULL,
+            "stdout": stream,
+            "stderr": subprocess.STDOUT,
             # Only this process receives Ctrl-C, and then stops the others in order.
-            start_new_session=True,
+            "start_new_session": True,
+        }
+        popen = (
+            Supervised(name, [*line, "--unsupervised"], **options)
+            if command[0] in _SUPERVISED
+            else subprocess.Popen(line, **options)
         )
         agents = frozenset(self._agents() if name == _ALL else [name] if page else [])
         process = Process(name, popen, log, port, _reached(self._settings.worker.http_host), agents)
@@ -166,15 +173,13 @@ class LocalSystem:
         running = [p for p in self.processes if p.popen.poll() is None]
         for process in running:
             with contextlib.suppress(ProcessLookupError):
-                process.popen.send_signal(signal.SIGTERM)
+                process.popen.terminate()
         deadline = time.monotonic() + seconds
         for process in running:
             try:
                 process.popen.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # The supervisor and its worker share a session of their own.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.popen.pid, signal.SIGKILL)
+                _kill(process.popen)
                 process.popen.wait()
         for stream in self._open:
             stream.close()
@@ -182,6 +187,15 @@ class LocalSystem:
             page.close()
         self._open.clear()
         self._sockets.clear()
+
+
+def _kill(popen: subprocess.Popen[bytes] | Supervised) -> None:
+    """End it with all processes of its session."""
+    if isinstance(popen, Supervised):
+        popen.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(popen.pid, signal.SIGKILL)
 
 
 def address_of(service: ServeSettings) -> str:

@@ -16,9 +16,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from types import FrameType
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 from kinstream.streams.processes.listening import HANDED
 from kinstream.streams.processes.log_lines import use
@@ -40,6 +39,10 @@ MAX_FAILURES: Final = 20
 #: A worker that has reported nothing is starting, and has nothing to hand over.
 STARTING_SECONDS: Final = 5.0
 
+#: Seconds between two looks at a child whose end no signal tells, and while it ends.
+LOOK_SECONDS: Final = 1.0
+ENDING_SECONDS: Final = 0.02
+
 #: File descriptor of the socket on which a worker waits for the end of its supervisor, and tells it of the settings.
 LEASH: Final = "KINSTREAM_LEASH"
 RESTARTS: Final = "KINSTREAM_RESTARTS"
@@ -55,30 +58,63 @@ class Supervisor:
     Parameters
     ----------
     command : the worker's own command line.
+    name : of the worker in log lines.
     stop_seconds : after a stop signal, how long the child may take before it is killed, unless it tells otherwise.
+    popen : how each child is started, as of `subprocess.Popen`.
     """
 
-    def __init__(self, command: Sequence[str], *, stop_seconds: float = STARTING_SECONDS) -> None:
-        self._command = list(command)
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "the worker",
+        stop_seconds: float = STARTING_SECONDS,
+        env: Mapping[str, str] | None = None,
+        **popen: Any,
+    ) -> None:
+        self._command, self._name, self._popen = list(command), name, popen
+        self._environment = {**os.environ} if env is None else {**env}
         self._stop_seconds = stop_seconds
         self._stopping = threading.Event()
         self._asked = False
+        self._child: subprocess.Popen[bytes] | None = None
+        #: Seconds between two looks at the child; None where a signal tells of its end.
+        self._looks: float | None = LOOK_SECONDS
+        self._wakes, self._woken = socket.socketpair()
+        for end in (self._wakes, self._woken):
+            end.setblocking(False)
 
     def run(self) -> int:
-        """Supervise until stopped or refused; returns the exit status for the shell."""
+        """In the main thread: supervise until a signal to stop, or a refusal; returns the exit status for the shell."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, lambda number, frame: self.stop())
         # Only a signal with a handler wakes: also the one at a child's end.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        self._wakes, woken = socket.socketpair()
-        for end in (self._wakes, woken):
-            end.setblocking(False)
-        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        with self._wakes, woken:
-            try:
-                return self._supervise()
-            finally:
-                signal.set_wakeup_fd(-1)
+        self._looks = None
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        try:
+            return self.supervise()
+        finally:
+            signal.set_wakeup_fd(-1)
+
+    def stop(self) -> None:
+        """End the child, and with it `supervise`; from any thread."""
+        self._stopping.set()
+        # There are signals enough to read, or nobody reads any more.
+        with contextlib.suppress(OSError):
+            self._woken.send(b"\0")
+
+    def kill(self) -> None:
+        """End the child at once, with all processes of its session if it leads one."""
+        child = self._child
+        if child is not None and child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+    def supervise(self) -> int:
+        """In any thread: supervise until `stop`, or a refusal; returns an exit status. Only once."""
+        with self._wakes, self._woken:
+            return self._supervise()
 
     def _supervise(self) -> int:
         pause = FIRST_PAUSE
@@ -97,9 +133,9 @@ class Supervisor:
             failures = 0 if lived > HEALTHY_SECONDS else failures + 1
             pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(pause * 2, LONGEST_PAUSE)
             if failures >= MAX_FAILURES:
-                log.error("the worker ended %d times in a row; giving up", failures)
+                log.error("%s ended %d times in a row; giving up", self._name, failures)
                 return 1
-            log.warning("the worker ended with status %d; starting it again in %.1f s", status, pause)
+            log.warning("%s ended with status %d; starting it again in %.1f s", self._name, status, pause)
             if self._stopping.wait(pause):
                 return 0
             restarts += 1
@@ -107,25 +143,28 @@ class Supervisor:
     def _run_child(self, restarts: int, crashed: bool) -> int:
         ours, theirs = socket.socketpair()
         leash = theirs.fileno()
-        environment = {**os.environ, LEASH: str(leash), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
-        page = [int(os.environ[HANDED])] if HANDED in os.environ else []
+        told = {LEASH: str(leash), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
+        page = [int(self._environment[HANDED])] if HANDED in self._environment else []
         with ours:
             ours.setblocking(False)
             with theirs:
-                child = subprocess.Popen(self._command, env=environment, pass_fds=(leash, *page))
-            watched = [self._wakes, ours]
+                child = self._child = subprocess.Popen(
+                    self._command, env=self._environment | told, pass_fds=(leash, *page), **self._popen
+                )
+            watched, looks = [self._wakes, ours], self._looks
             while True:
                 if self._stopping.is_set():
                     return self._end_child(child)
                 if (status := child.poll()) is not None:
                     return status
                 # Signals before this call have left a byte.
-                ready, _, _ = select.select(watched, (), ())
+                ready, _, _ = select.select(watched, (), (), looks)
                 if self._wakes in ready:
                     self._wakes.recv(4096)
                 if ours in ready and not self._listen(ours):
-                    # The child ends: the signal of its end is to come.
+                    # The child ends: the signal of its end is to come, or it is looked at soon.
                     watched.remove(ours)
+                    looks = self._looks and ENDING_SECONDS
 
     def _listen(self, ours: socket.socket) -> bool:
         """Take what the child has reported, in one short message; False if it reports no more."""
@@ -149,12 +188,9 @@ class Supervisor:
         try:
             return child.wait(timeout=self._stop_seconds)
         except subprocess.TimeoutExpired:
-            log.error("the worker did not stop within %.0f s; killing it", self._stop_seconds)
+            log.error("%s did not stop within %.0f s; killing it", self._name, self._stop_seconds)
             child.kill()
             return child.wait()
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping.set()
 
 
 def supervisor() -> int | None:

@@ -161,16 +161,15 @@ def test_readyz_names_the_agents_and_their_process_and_a_second_up_is_refused_by
         until(lambda: set(pages) == set(AGENTS) or first.poll() is not None, "the agents are not ready")
         assert first.poll() is None
         ours = {one.pid: one for one in psutil.Process(first.pid).children(recursive=True)}
-        # With the supervisor of each.
-        assert len(ours) == 2 * len(set(pages.values())) == (2 if together else 2 * len(AGENTS))
+        # `up` itself supervises them.
+        assert len(ours) == len(set(pages.values())) == (1 if together else len(AGENTS))
         for name, page in pages.items():
             with urllib.request.urlopen(page.replace("/metrics", "/readyz"), timeout=10) as answer:
                 told = json.loads(answer.read())
             agents = told["agents"] if together else [told]
             assert [one["generation"] for one in agents if one["agent"] == name] == [1]
             assert len(agents) == (len(AGENTS) if together else 1)
-            assert ours[told["pid"]].ppid() == told["supervisor"]
-            assert ours[told["supervisor"]].ppid() == first.pid
+            assert ours[told["pid"]].ppid() == told["supervisor"] == first.pid
 
         logs = {path: path.read_text() for path in tmp_path.glob(".kinstream/logs/*.log")}
         for command in (("up",), ("demo",), ("demo", "clicks")):
@@ -185,6 +184,30 @@ def test_readyz_names_the_agents_and_their_process_and_a_second_up_is_refused_by
     assert first.returncode == 0
     assert not [one for one in ours.values() if one.is_running()]
     FolderLock(tmp_path / ".kinstream" / "logs").release()
+
+
+def test_what_is_supervised_ends_with_its_supervisor_and_is_started_again_by_it(tmp_path: Path) -> None:
+    first = begin(tmp_path, "up")
+    ours: list[psutil.Process] = []
+
+    def workers() -> list[psutil.Process]:
+        found = psutil.Process(first.pid).children(recursive=True)
+        ours.extend(one for one in found if one not in ours)
+        return [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
+
+    try:
+        assert first.stdout is not None
+        said: list[str] = []
+        threading.Thread(target=lambda: said.extend(first.stdout or ()), daemon=True).start()
+        until(lambda: sum("ready after" in line for line in said) == len(AGENTS), "the agents are ready")
+        (worker,) = workers()
+        worker.kill()
+        until(lambda: any("worker ended with status -9" in line for line in said), "it is seen")
+        until(lambda: [one.pid for one in workers()] not in ([], [worker.pid]), "it is started again")
+    finally:
+        first.kill()
+        first.wait(SECONDS)
+    until(lambda: not any(one.is_running() for one in ours), "its worker ends with it")
 
 
 def test_a_process_that_is_killed_leaves_no_lock_behind(tmp_path: Path) -> None:

@@ -159,3 +159,31 @@ def test_numba_is_imported_with_the_first_call_of_a_kernel(tmp_path: Path) -> No
     script.write_text(LATE)
     told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert told.stdout.splitlines() == ["12 8 1 CPUDispatcher", "11 CPUDispatcher CPUDispatcher"], told.stderr
+
+
+BARE = """
+import sys
+import numpy as np
+from kinstream.streams.compute.compilation import compiled
+
+@compiled
+def twice(x):
+    return 2 * x
+
+@compiled
+def product(a, b):
+    return np.dot(a, b)
+
+twice(3)
+print("scipy.linalg" in sys.modules)
+print(product(np.ones((2, 3)), np.ones((3, 2))).tolist())
+"""
+
+
+def test_scipy_is_imported_with_the_first_call_of_a_kernel_that_needs_it(tmp_path: Path) -> None:
+    script = tmp_path / "bare.py"
+    script.write_text(BARE)
+    # The second time from the machine code on disk.
+    for _ in range(2):
+        told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+        assert told.stdout.splitlines() == ["False", "[[3.0, 3.0], [3.0, 3.0]]"], told.stderr
