@@ -5,7 +5,8 @@ half is streamed in new orders through the one-pass builder and the learner unti
 other half, or 1,500 rows of it, is classified by its 5 nearest rows. The best of the six is that of the set: the one
 with the least mean error on the rows of the tests, so it is known only afterwards. "chosen" is what a user can do
 instead: of the six, the one with the fewest mistakes of 5 neighbours among the rows to learn from, each without itself.
-`--batch` adds LDA, and NCA and LMNN on at most 600 rows, behind a z-score, or those that are named. Trials are kept in
+`--batch` adds LDA, and NCA and LMNN on at most 600 rows, behind a z-score, or those that are named. "plain" is what a
+user would write in 40 lines, `benchmarks.studies.plain_nca` behind a z-score, after as many rows. Trials are kept in
 the file of `--results`, and the same command goes on where it was stopped.
 
 Example: python -m benchmarks.studies.as_they_are --sets wine iris --splits 3
@@ -27,6 +28,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
+from benchmarks.studies import plain_nca
 from benchmarks.studies.never_worse import directions
 from kinstream.evaluation.experiment.contenders import BATCH_ROWS
 from kinstream.evaluation.runner.batch import Fitted, fitted
@@ -41,6 +43,7 @@ Map = Callable[[Rows], Rows]
 
 LENGTHS: Final = (1_000, 5_000, 10_000)
 CHOSEN: Final = "chosen"
+PLAIN: Final = "plain"
 PACKAGED: Final = {"digits": load_digits, "breast_cancer": load_breast_cancer}
 SETS: Final = (*PACKAGED, *(name for name in NAMES if name != "emnist_balanced_part"))
 #: Rows of a set with images, rows to test on, and rows that batch learners take.
@@ -104,6 +107,7 @@ def trial(
     errors = {name: error(apply) for name, apply in six.items()}
     errors[CHOSEN] = errors[min(six, key=lambda name: vote_error(six[name](X), y, None, y))]
     errors |= {name: error(apply) for name, apply in batch_learners(batch, X, y, seed)}
+    errors |= {f"{PLAIN} {length}": error(apply) for length, apply in plainly_learned(X, y, seed)}
     for length, model in learned(X, y, seed, learner, settings):
         errors[f"{learner} {length}"] = error(model.transform)
     return errors
@@ -148,6 +152,18 @@ def batch_learners(kinds: Sequence[str], X: Rows, y: Codes, seed: int) -> Iterat
         yield kind, apply
 
 
+def plainly_learned(X: Rows, y: Codes, seed: int) -> Iterator[tuple[int, Map]]:
+    """What a user would write, after each number of rows."""
+    scale = simple(X)["z"]
+    found = plain_nca.maps(scale(X), y, np.random.default_rng([seed, 2_236]), LENGTHS)
+    for length, W in zip(LENGTHS, found, strict=True):
+
+        def apply(Z: Rows, W: Rows = W) -> Rows:
+            return scale(Z) @ W.T
+
+        yield length, apply
+
+
 def learned(
     X: Rows, y: Codes, seed: int, learner: str, settings: dict[str, Any]
 ) -> Iterator[tuple[int, MetricLearner]]:
@@ -171,7 +187,7 @@ def report(trials: Sequence[dict[str, Any]], learner: str) -> str:
         "| set | splits | " + " | ".join([*metrics, *map(str, LENGTHS)]) + " |",
         "|---" * (len(metrics) + 5) + "|",
     ]
-    to_best, to_chosen = [], []
+    to_best, to_chosen, to_plain = [], [], []
     for name in dict.fromkeys(one["set"] for one in trials):
         errors = [one["errors"] for one in trials if one["set"] == name]
         means = {key: float(np.mean([one[key] for one in errors])) for key in errors[0]}
@@ -182,9 +198,12 @@ def report(trials: Sequence[dict[str, Any]], learner: str) -> str:
         for length in LENGTHS:
             to_best.append(gap_to(best, name, length, errors, learner))
             to_chosen.append(gap_to(CHOSEN, name, length, errors, learner))
+            if f"{PLAIN} {length}" in means:
+                to_plain.append(gap_to(f"{PLAIN} {length}", name, length, errors, learner))
             shown.append(f"{means[f'{learner} {length}']:.3f}{' (!)' if to_best[-1].beyond else ''}")
         lines.append(f"| {name} | {len(errors)} | " + " | ".join(shown) + " |")
     lines += ["", *verdicts("the best of the six", to_best), *verdicts("the one that was chosen", to_chosen)]
+    lines += verdicts("the plain one", to_plain)
     return "\n".join(lines)
 
 

@@ -45,6 +45,8 @@ def up(
     from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 
     require(*WORKER, who="kinstream up", extra="worker")
+    if from_start and not new_generation:
+        raise SettingsError("--from-start goes with --new-generation")
     settings = settings_of(ctx, apart=True)
     if not settings.builders:
         raise SettingsError(

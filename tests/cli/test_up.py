@@ -12,6 +12,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
 from kinstream.cli.local.system import LocalSystem, Process, ready_agents
 from kinstream.streams.errors import CannotListen, FolderInUse
 from kinstream.streams.settings import Settings
+from tests.kafka.broker import KafkaBroker
 from tests.support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +123,12 @@ def test_a_worker_alone_refuses_a_port_that_is_taken_and_is_not_started_again(
     )
 
 
+def test_from_start_goes_with_a_new_generation(tmp_path: Path) -> None:
+    status, output = ended(begin(tmp_path, "up", "--from-start"))
+    assert status == 2 and output == "kinstream: --from-start goes with --new-generation\n"
+    assert not (tmp_path / ".kinstream").exists()
+
+
 @pytest.mark.long
 def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
@@ -199,7 +207,7 @@ def test_what_is_supervised_ends_with_its_supervisor_and_is_started_again_by_it(
         assert first.stdout is not None
         said: list[str] = []
         threading.Thread(target=lambda: said.extend(first.stdout or ()), daemon=True).start()
-        until(lambda: sum("ready after" in line for line in said) == len(AGENTS), "the agents are ready")
+        until(partial(all_ready, said), "the agents are ready")
         (worker,) = workers()
         worker.kill()
         until(lambda: any("worker ended with status -9" in line for line in said), "it is seen")
@@ -208,6 +216,56 @@ def test_what_is_supervised_ends_with_its_supervisor_and_is_started_again_by_it(
         first.kill()
         first.wait(SECONDS)
     until(lambda: not any(one.is_running() for one in ours), "its worker ends with it")
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_new_generation_begins_once_however_often_the_worker_is_started(
+    tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    topics = [
+        f"topics.prefix={tmp_path.name.replace('_', '-')}",
+        "topics.partitions=2",
+        "topics.replication=1",
+    ]
+    given = [word for one in topics for word in ("--set", one)]
+    servers = {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap}
+    status, output = ended(begin(tmp_path, *given, "topics", "create", **servers))
+    assert status == 0, output
+    for command, generation in ((["up"], 1), (["up", "--new-generation"], 2)):
+        process = begin(tmp_path, *given, *command, **servers)
+        said: list[str] = []
+        reader = threading.Thread(target=partial(said.extend, process.stdout or ()), daemon=True)
+        reader.start()
+        try:
+            until(partial(all_ready, said), "all are ready")
+            page = next(line for line in said if "ready after" in line).split()[-1]
+            page = page.replace("/metrics", "/readyz")
+            (worker,) = psutil.Process(process.pid).children()
+            worker.kill()
+            until(partial(answers_anew, page, worker.pid), "it is back")
+            with urllib.request.urlopen(page, timeout=10) as answer:
+                agents = json.loads(answer.read())["agents"]
+            assert {one["agent"]: one["generation"] for one in agents} == dict.fromkeys(AGENTS, generation)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(SECONDS)
+        reader.join(SECONDS)
+        assert process.returncode == 0, said
+        begun = [line for line in said if line.endswith(f": generation {generation} begins\n")]
+        assert len(begun) == (0 if generation == 1 else len(AGENTS)), said
+
+
+def all_ready(said: list[str]) -> bool:
+    """Whether `up` has said it of every agent."""
+    return sum("ready after" in line for line in said) == len(AGENTS)
+
+
+def answers_anew(page: str, before: int) -> bool:
+    """Whether another process than `before` answers that all are ready."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=5) as answer:
+        return bool(json.loads(answer.read())["agents"][0]["pid"] != before)
+    return False
 
 
 def test_a_process_that_is_killed_leaves_no_lock_behind(tmp_path: Path) -> None:
