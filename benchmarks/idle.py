@@ -1,7 +1,7 @@
 """What `kinstream up` takes while nothing happens: builder, learner, gate, metrics agent and service on a real Kafka,
 and then nine agents, and what a session of clicks that comes alone costs all of those.
 
-Every process of it is counted, supervisors and `up` itself too; the broker is not. Memory is the proportional set size:
+Every process of it is counted, `up` itself too; the broker is not. Memory is the proportional set size:
 pages that processes share are counted once.
 """
 

@@ -37,7 +37,7 @@ def up(
     The service runs if the settings name a space of it. Without KAFKA_BOOTSTRAP_SERVERS all of them use
     the embedded broker, with a checkpoint folder that is removed at the end.
     """
-    from kinstream.cli.commands.worker import ALL, begin_generation
+    from kinstream.cli.commands.worker import ALL, begin_generation, check_options
     from kinstream.cli.local.folder_lock import FolderLock, temporary_folder
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
     from kinstream.streams.errors import SettingsError
@@ -45,8 +45,7 @@ def up(
     from kinstream.streams.kafka.embedded_broker import NOTICE, EmbeddedBroker
 
     require(*WORKER, who="kinstream up", extra="worker")
-    if from_start and not new_generation:
-        raise SettingsError("--from-start goes with --new-generation")
+    check_options(new_generation=new_generation, from_start=from_start)
     settings = settings_of(ctx, apart=True)
     if not settings.builders:
         raise SettingsError(

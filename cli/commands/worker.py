@@ -62,15 +62,13 @@ def worker(
         raise click.UsageError(f"kinstream worker {role} needs a NAME: it runs {what}")
     if name is not None and not named:
         raise click.UsageError(f"kinstream worker {role} takes no name: it runs {what}")
-    from kinstream.streams.errors import SettingsError
     from kinstream.streams.extras import WORKER, require
     from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
     describe_process(application="worker" if role == ALL else f"{role}-{name}" if name else role)
     require(*WORKER, who="kinstream worker", extra="worker")
-    if from_start and not new_generation:
-        raise SettingsError("--from-start goes with --new-generation")
+    check_options(new_generation=new_generation, from_start=from_start)
     if unsupervised:
         settings = supervised_settings(ctx)
         sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
@@ -80,6 +78,14 @@ def worker(
     command += [name] if name else []
     command += ["--unsupervised"] + (["--create"] if create else [])
     sys.exit(Supervisor(command).run())
+
+
+def check_options(*, new_generation: bool, from_start: bool) -> None:
+    """Raises SettingsError if the log is to be read again without a new generation."""
+    from kinstream.streams.errors import SettingsError
+
+    if from_start and not new_generation:
+        raise SettingsError("--from-start goes with --new-generation")
 
 
 def begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:

@@ -91,11 +91,12 @@ class Supervisor:
         # Only a signal with a handler wakes: also the one at a child's end.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._looks = None
-        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
-        try:
-            return self.supervise()
-        finally:
-            signal.set_wakeup_fd(-1)
+        with self._wakes, self._woken:
+            signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+            try:
+                return self._supervise()
+            finally:
+                signal.set_wakeup_fd(-1)
 
     def stop(self) -> None:
         """End the child, and with it `supervise`; from any thread."""
