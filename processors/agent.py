@@ -22,6 +22,7 @@ from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import not_finite_rows
 from kinstream.streams.records.codec.codec import CODEC_VERSION, decode_event, encode
 from kinstream.streams.records.gate import GateOrder
+from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.load_rows import known_rows, numbers_of, rows_of, without_first
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
@@ -416,14 +417,14 @@ def _finite(record: Loaded, origin: Origin) -> tuple[Loaded, list[int] | None, l
     return _select(record, good), good, refused
 
 
-def _parts(record: Click | ClickBlock | Relation | RelationBlock) -> int:
+def _parts(record: Click | ClickBlock | Relation | RelationBlock | Feedback) -> int:
     """The number of parts of a record that can be refused separately."""
     match record:
         case Click():
             return len(record.items)
         case ClickBlock():
             return len(record.item)
-        case Relation():
+        case Relation() | Feedback():
             return 1
     return len(record)
 

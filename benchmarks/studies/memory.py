@@ -18,7 +18,8 @@ beside that map; their weight is learned by the learner's own `Weights`, from wh
 Conditions: 2 and 5 % of wrong clicks, a fifth poisoned (20 accounts), and wrong credit: in each list with a click on
 the right item four others of the list count as clicked, drawn in proportion to how places are examined.
 
-`--forms` without names measures the learner alone, without reworded queries.
+`--forms` without names measures the learner alone, without reworded queries. With `--taken-back`, each click on another
+item than the right one is taken back after 500 more lists, as late retractions are.
 
 `--cost` prints what 100,000 queries of 16 items take, and how long a look-up takes on one thread, with a hundred near.
 
@@ -56,13 +57,15 @@ from kinstream.processors.clicks.clicks import Clicks
 from kinstream.producers.simulated.minilm import Encoder
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.records.values import LIST_RULE, ItemBlock
+from kinstream.streams.records.values import LIST_RULE, ClickBlock, Feedback, ItemBlock
 from kinstream.streams.signals import ADAPTED, REMEMBERED, SIMILARITY, TEXT
 
 Rows = NDArray[np.floating[Any]]
 Numbers = NDArray[np.int64]
 
 ASKED, LISTS, PLACES, BLOCK = 1_500, 6_000, 20, 50
+#: Lists after which what is taken back comes.
+LATER: Final = 500
 #: Queries whose words are changed, of those that were asked; the kernel's width, and its least value that counts.
 REWORDED, WIDTH, LEAST = 400, 0.03, 0.01
 #: Clicks that a share is drawn to nothing by, and examinations that a rate is.
@@ -285,7 +288,13 @@ def _one_less(text: str, seed: int) -> str:
 
 
 def learned(
-    world: World, parts: Split, found: Searches, scores: dict[str, Rows], forms: Sequence[str]
+    world: World,
+    parts: Split,
+    found: Searches,
+    scores: dict[str, Rows],
+    forms: Sequence[str],
+    *,
+    taken_back: bool,
 ) -> tuple[Ranking, Ranking, Remembered, dict[str, Weights]]:
     """The learner as it is, its map alone, what is remembered, and the weights of each form."""
     queries, items = world.corpus.queries[parts.learned], world.corpus.items
@@ -299,7 +308,7 @@ def learned(
     weights = {form: Weights(world.start) for form in forms}
     examined = np.arange(1.0, PLACES + 1.0) ** -PEOPLE.bias
     events: list[Any] = [*catalogue("s", items), *click_blocks("s", found, queries, BLOCK, scores=scores)]
-    done = 0
+    done, wrong = 0, found.clicked & (found.items != parts.learned[found.query][:, None])
     for offset, event in enumerate(events):
         now = event.time_ms if isinstance(event, ItemBlock) else int(event.click_ms.max(initial=0))
         blocks = list(builder.process(event, Origin(offset=offset, append_ms=now)).blocks)
@@ -310,7 +319,22 @@ def learned(
         for block in blocks:
             model.learn(block)
             whole.learn(block)
+        if (
+            taken_back
+            and (earlier := offset - LATER // BLOCK) >= 0
+            and isinstance(events[earlier], ClickBlock)
+        ):
+            for one in _taken_back(events[earlier], wrong):
+                builder.process(one, Origin(offset=offset, append_ms=now))
     return whole, model, memory, weights
+
+
+def _taken_back(event: ClickBlock, wrong: NDArray[np.bool_]) -> Iterator[Feedback]:
+    """What takes back the wrong clicks of lists, whose ids end with their numbers."""
+    for i, list_id in enumerate(event.list_ids):
+        for place in np.flatnonzero(wrong[int(list_id.rpartition("-")[2])]).tolist():
+            item = event.ids[event.item[event.starts[i] + place]]
+            yield Feedback(event.space, list_id, item, None, 1.0, 0, retract=True)
 
 
 def _weigh(weights: dict[str, Weights], wholes: Iterator[tuple[str, Whole]]) -> None:
@@ -401,10 +425,12 @@ def _keys(numbers: Numbers) -> NDArray[np.uint64]:
     return (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def compared(world: World, condition: str, seed: int, forms: Sequence[str]) -> dict[str, Any]:
+def compared(
+    world: World, condition: str, seed: int, forms: Sequence[str], *, taken_back: bool
+) -> dict[str, Any]:
     """Changes in percent, by form and by the queries that are measured."""
     parts, found, scores = world.log(condition, seed)
-    whole, model, memory, weights = learned(world, parts, found, scores, forms)
+    whole, model, memory, weights = learned(world, parts, found, scores, forms, taken_back=taken_back)
     items = world.corpus.items
     changes: dict[str, dict[str, float]] = {form: {} for form in ("ranking", "map", *forms)}
     had = {}
@@ -471,6 +497,7 @@ def main() -> None:
     parser.add_argument("--shown", nargs="+", default=["similarity"], choices=["similarity", "half and half"])
     parser.add_argument("--conditions", nargs="+", default=[*CONDITIONS], choices=[*CONDITIONS])
     parser.add_argument("--forms", nargs="*", default=[*FORMS], choices=[*FORMS])
+    parser.add_argument("--taken-back", action="store_true")
     parser.add_argument("--cost", action="store_true")
     a = parser.parse_args()
     with one_blas_thread():
@@ -484,7 +511,12 @@ def main() -> None:
                 for seed in a.seeds:
                     for condition in a.conditions:
                         line = {"corpus": name, "shown": shown, "condition": condition, "seed": seed}
-                        print(json.dumps(line | compared(world, condition, seed, a.forms)), flush=True)
+                        print(
+                            json.dumps(
+                                line | compared(world, condition, seed, a.forms, taken_back=a.taken_back)
+                            ),
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":

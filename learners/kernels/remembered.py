@@ -62,11 +62,15 @@ def remember(
     clicks: NDArray[np.float32],
     seen: NDArray[np.float32],
     used: Numbers,
+    turns: Numbers,
+    since: Numbers,
     tally: Numbers,
     counters: Counters,
     added: Numbers,
     said: Matrix,
     knows: NDArray[np.bool_],
+    into: Numbers,
+    share: Matrix,
 ) -> None:
     """Write what is known of each list before it, and remember it.
 
@@ -82,10 +86,13 @@ def remember(
         query's sums keep with each of its lists, and in how many bits the rows of one query may differ.
     bits, items, clicks, seen, used : (m, w), (m, p), (m, p), (m, p) and (m,) queries, items of each, their sums of
         clicks and of looks, and when the query came last; changed in place, as is all that follows. 0 is no item.
+    turns, since : (m,) lists that a row has had, and how many of them before its query.
     tally : (2,) see above.
     counters, added : (2, c) and (1,) of queries with actors, see `kinstream.learners.kernels.weights.times`.
     said : (t,) the rate of each item.
     knows : (k,) whether the query was remembered.
+    into : (k, 2) the row that each list was added to, -1 for none, and which of its lists that was.
+    share : (k, 2) what a look counts, and a click.
     """
     doubt, most, keep = rule[0], rule[1], rule[2]
     slots = items.shape[1]
@@ -99,7 +106,7 @@ def remember(
             apart = _apart(bits[row], query, nearest - 1)
             if apart < nearest:
                 same, nearest = row, apart
-        knows[at] = same >= 0
+        knows[at], into[at, 0] = same >= 0, -1
         hits = 0
         for t in range(first, last):
             hits += clicked[t]
@@ -117,6 +124,7 @@ def remember(
                 bits[same, word] = query[word]
             for slot in range(slots):
                 items[same, slot], clicks[same, slot], seen[same, slot] = 0, 0.0, 0.0
+            since[same] = turns[same]
         weight = 1.0
         if actors[at] != 0:
             key = actors[at]
@@ -126,10 +134,12 @@ def remember(
             weight /= float(times(counters, added, key))
         tally[CLOCK] += 1
         used[same] = tally[CLOCK]
+        turns[same] += 1
         for slot in range(slots):
             clicks[same, slot] *= keep
             seen[same, slot] *= keep
-        share = weight * min(1.0, most / hits)
+        into[at, 0], into[at, 1] = same, turns[same]
+        share[at, 0], share[at, 1] = weight, weight * min(1.0, most / hits)
         for t in range(first, last):
             place, worst, least = -1, 0, np.inf
             for slot in range(slots):
@@ -146,4 +156,4 @@ def remember(
                 act = acted[t] if clicked[t] else 1.0
                 seen[same, place] += weight * act * (t - first + 1.0) ** -exponent
                 if clicked[t]:
-                    clicks[same, place] += share * act
+                    clicks[same, place] += share[at, 1] * act

@@ -51,7 +51,7 @@ class Ranking(Adapter):
     ----------
     start : shares of the ranking that people have, by signal, such as {"similarity" = 0.5, "text" = 0.5}. Left out: the
         similarity alone.
-    remember : queries that are remembered, those that came last, of at most 330 bytes each; 0 for none.
+    remember : queries that are remembered, those that came last, of at most 510 bytes each; 0 for none.
     rank, step, pull, memory, product, seed, prior, dtype : as of the adapter.
 
     Raises
@@ -81,7 +81,7 @@ class Ranking(Adapter):
     [0.5, -0.5]
     """
 
-    algorithm: ClassVar[str] = "ranking/6"
+    algorithm: ClassVar[str] = "ranking/7"
     #: Learners get the lists of a block beside its constraints.
     whole_lists: ClassVar[bool] = True
 
@@ -189,6 +189,8 @@ class Ranking(Adapter):
             outcomes = super().learn(block)
             if self._lists is not None:
                 outcomes.clipped[self._lists.clipped] = True
+            if block.retracted is not None and self._parts.memory is not None:
+                self._parts.memory.forget(block.retracted)
             return outcomes
         finally:
             self._lists = None

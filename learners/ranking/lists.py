@@ -70,6 +70,7 @@ class BlockLists:
             places = np.arange(starts[-1]) + np.repeat(lists.starts[numbers] - starts[:-1], lengths)
         self._query, self._item = lists.query[rows], lists.item[places]
         self._names = None if lists.names is None else lists.names[places]
+        self._ids = None if lists.ids is None else lists.ids[rows]
         names = () if lists.scores is None else lists.scores.names[:MOST_NAMES]
         every, columns, self._computed = _layout(names)
         values = np.empty((int(starts[-1]), len(every)))
@@ -108,7 +109,8 @@ class BlockLists:
         if parts.memory is not None and self._names is not None:
             names = self._names[whole.starts[done] : whole.starts[upto]]
             of = np.searchsorted(anchors, self._query[done:upto])
-            said, knows = parts.memory.learn(part, names, bits_of(X[anchors]), of)
+            ids = None if self._ids is None else self._ids[done:upto]
+            said, knows = parts.memory.learn(part, names, bits_of(X[anchors]), of, ids)
             if knows.any():
                 again = part.beside(REMEMBERED, said).take(knows)
                 # They are to rank what is asked as often as it is asked.

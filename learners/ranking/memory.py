@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels import remembered as kernels
+from kinstream.learners.ranking.clicks import FIELDS, LastClicks
 from kinstream.learners.ranking.remembered import DOUBT, SAME, WORDS, Remembered
 from kinstream.learners.ranking.weights import CLICKED, COUNTERS, Whole
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.state import State
+from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 Keys = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -22,7 +23,15 @@ Values = NDArray[np.float64]
 ITEMS: Final = 16
 #: Lists of a query after which what they said has faded to 1 / e.
 FADES: Final = 100.0
-_ARRAYS: Final = ("bits", "items", "clicks", "seen", "used")
+_ARRAYS: Final = ("bits", "items", "clicks", "seen", "used", "turns", "since")
+#: Those that queries need.
+_SHOWN: Final = _ARRAYS[:4]
+#: Clicks for each query that is remembered which can be taken back: the last ones of all.
+CLICKS: Final = 4
+_LAST: Final = "last."
+_KEEP: Final = float(np.exp(-1.0 / FADES))
+#: What is left of clicks by rounding, as a share of what is taken away.
+_ROUNDING: Final = 1e-3
 
 
 class Memory:
@@ -35,6 +44,8 @@ class Memory:
     are of one query if the signs of 512 random directions differ in 4 at most
     (`kinstream.learners.ranking.remembered`). Nothing is remembered of vectors of zeros, which may stand for any text.
 
+    What one of the last clicks added can be taken away again, as far as it has not faded, and so can an item.
+
     Parameters
     ----------
     queries : that are remembered at most; that which came least lately makes room.
@@ -44,18 +55,22 @@ class Memory:
         self._most = queries
         self._bits, self._items = np.zeros((0, WORDS), np.uint64), np.zeros((0, ITEMS), np.uint64)
         self._clicks, self._seen = (np.zeros((0, ITEMS), np.float32) for _ in range(2))
-        self._used = np.zeros(0, np.int64)
+        self._used, self._turns, self._since = (np.zeros(0, np.int64) for _ in range(3))
+        self._last = LastClicks(CLICKS * queries)
         self._tally = np.zeros(kernels.TALLY, np.int64)
         self._counters, self._added = np.zeros((2, COUNTERS), np.uint16), np.zeros(1, np.int64)
         self._shown: Remembered | None = None
 
-    def learn(self, lists: Whole, names: Keys, bits: Keys, of: Numbers) -> tuple[Values, Flags]:
+    def learn(
+        self, lists: Whole, names: Keys, bits: Keys, of: Numbers, ids: Keys | None = None
+    ) -> tuple[Values, Flags]:
         """Remember lists in order.
 
         Parameters
         ----------
         names : (t,) hashes of the items.
         bits, of : (b, `WORDS`) of queries, and (k,) which of them each list has.
+        ids : (k,) hashes of the lists' ids; of lists without, nothing can be taken back.
 
         Returns
         -------
@@ -64,15 +79,71 @@ class Memory:
         self._shown = None
         self._make_room(int(self._tally[kernels.ROWS]) + len(lists.queries))
         said, knows = np.empty(len(names)), np.empty(len(lists.queries), np.bool_)
-        rule = np.array([DOUBT, CLICKED, np.exp(-1.0 / FADES), SAME])
+        into, share = np.empty((len(lists.queries), 2), np.int64), np.empty((len(lists.queries), 2))
+        rule = np.array([DOUBT, CLICKED, _KEEP, SAME])
         shown = (np.ascontiguousarray(lists.starts, np.int32), np.ascontiguousarray(names))
         clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
-        kept = (self._bits, self._items, self._clicks, self._seen, self._used, self._tally)
+        kept = (self._bits, self._items, self._clicks, self._seen, self._used, self._turns, self._since)
         fixed = (np.ascontiguousarray(lists.actors), float(lists.exponent), rule)
-        counted = (self._counters, self._added)
-        everything: Any = (bits, of, *shown, *clicks, *fixed, *kept, *counted, said, knows)
+        counted = (self._tally, self._counters, self._added)
+        everything: Any = (bits, of, *shown, *clicks, *fixed, *kept, *counted, said, knows, into, share)
         kernels.remember(*everything)
+        if ids is not None:
+            self._note(lists, names, ids, into, share)
         return said, knows
+
+    def _note(self, lists: Whole, names: Keys, ids: Keys, into: Numbers, share: Values) -> None:
+        """Note what the clicks of lists added; `into` and `share` are as of the kernel."""
+        of = np.repeat(np.arange(len(into)), np.diff(lists.starts))
+        places = np.flatnonzero(lists.clicked & (into[of, 0] >= 0))
+        of = of[places]
+        worth, examined = lists.worth[places], (places - lists.starts[of] + 1.0) ** -float(lists.exponent)
+        clicks = np.empty(len(places), FIELDS)
+        clicks["list"], clicks["item"] = ids[of], names[places]
+        clicks["row"], clicks["turn"] = into[of, 0], into[of, 1]
+        clicks["clicks"], clicks["seen"] = share[of, 1] * worth, share[of, 0] * (worth - 1.0) * examined
+        self._last.add(clicks)
+
+    # ---- forgetting -----------------------------------------------------------------------------------------------
+
+    def forget(self, retracted: Keys) -> None:
+        """Take away what lists said of items.
+
+        Parameters
+        ----------
+        retracted : (r, 2) as in `kinstream.streams.records.values.ConstraintBlock`.
+        """
+        self._shown = None
+        every = retracted[:, 0] == 0
+        for of, item in retracted[~every].tolist():
+            for _, name, *added in self._last.take(of, item).tolist():
+                self._take_away(name, *added)
+        erased = retracted[every, 1]
+        if len(erased):
+            self._last.forget(erased)
+            used = int(self._tally[kernels.ROWS])
+            rows, slots = np.nonzero(np.isin(self._items[:used], erased) & (self._items[:used] != 0))
+            for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+                self._clear(row, slot)
+
+    def _take_away(self, name: int, row: int, turn: int, clicks: float, seen: float) -> None:
+        slots = np.flatnonzero(self._items[row] == name)
+        if turn <= self._since[row] or not len(slots):
+            return
+        slot, left = int(slots[0]), _KEEP ** float(self._turns[row] - turn)
+        remaining = float(self._clicks[row, slot]) - left * clicks
+        if remaining <= _ROUNDING * left * clicks:
+            self._clear(row, slot)
+            return
+        self._clicks[row, slot] = remaining
+        self._seen[row, slot] = max(0.0, float(self._seen[row, slot]) - left * seen)
+
+    def _clear(self, row: int, slot: int) -> None:
+        """Drop an item of a query, and the query with its last item."""
+        self._items[row, slot], self._clicks[row, slot], self._seen[row, slot] = 0, 0.0, 0.0
+        if not self._items[row].any():
+            # No query is near this one.
+            self._bits[row], self._used[row], self._since[row] = 0, 0, self._turns[row]
 
     def _make_room(self, queries: int) -> None:
         """Arrays for so many queries at least, as far as there may be."""
@@ -89,7 +160,7 @@ class Memory:
         """A copy for queries."""
         if self._shown is None:
             used = int(self._tally[kernels.ROWS])
-            self._shown = Remembered(*(getattr(self, f"_{name}")[:used].copy() for name in _ARRAYS[:-1]))
+            self._shown = Remembered(*(getattr(self, f"_{name}")[:used].copy() for name in _SHOWN))
         return self._shown
 
     # ---- state --------------------------------------------------------------------------------------------------
@@ -101,6 +172,7 @@ class Memory:
             "tally": self._tally.copy(),
             "counters": self._counters.copy(),
             "added": self._added.copy(),
+            **with_prefix(_LAST, self._last.state()),
         }
 
     def restore(self, state: State) -> None:
@@ -116,7 +188,10 @@ class Memory:
             raise SettingsError(f"remember is {self._most}, but the state to restore holds {used} queries")
         self._make_room(used)
         for name in _ARRAYS:
-            getattr(self, f"_{name}")[:used] = state[name]
+            # Up to version 6, nothing could be taken back.
+            getattr(self, f"_{name}")[:used] = state.get(name, 0)
+        if last := without_prefix(_LAST, state):
+            self._last.restore(last)
         self._tally = np.array(state["tally"], np.int64)
         self._counters = np.array(state["counters"], np.uint16)
         self._added = np.array(state["added"], np.int64)

@@ -34,6 +34,7 @@ from kinstream.processors.clicks.lists import (
     split_rows,
 )
 from kinstream.processors.clicks.output_blocks import ClickStatements, JudgedLists, packed
+from kinstream.processors.clicks.retractions import Retractions
 from kinstream.processors.clicks.rules import CLICKED, Reading, preferences, read_clicks
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
@@ -43,6 +44,7 @@ from kinstream.streams.records.values import (
     Click,
     ClickBlock,
     Event,
+    Feedback,
     ItemBlock,
     Kind,
 )
@@ -59,6 +61,8 @@ EXPONENT: Final = 0.5
 
 #: Entries that full memories have dropped.
 EVICTED: Final = "memory-evicted"
+#: Actions that were taken back after their lists had become constraints, and removed items.
+RETRACTED: Final = "retracted-later"
 
 
 class Clicks:
@@ -154,8 +158,9 @@ class Clicks:
     #: list has one spelling. Version 4 sends what was shown along with the constraints, and states whole lists where no
     #: rules are set. Version 5 forgets what a wrong time of the log has left. Version 6 gives each row of a whole
     #: list its own vector where a vote on what was clicked came before. Version 7 sends the weights of actions along
-    #: with what was shown, and version 8 the hashes of its items' names. The random draws are those of version 1.
-    algorithm: ClassVar[str] = "clicks/8"
+    #: with what was shown, and version 8 the hashes of its items' names. Version 9 sends hashes of lists' ids, and what
+    #: is to be forgotten of earlier lists. The random draws are those of version 1.
+    algorithm: ClassVar[str] = "clicks/9"
 
     #: Within it each user (or session, or list) has one vote for a preference, and a list id without a load counts
     #: once; 0 turns both off.
@@ -242,10 +247,11 @@ class Clicks:
         )
         self._counts = FateCounts()
         self._score_names = ScoreNames()
+        self._retractions = Retractions(self.max_bytes)
 
     @property
     def follows(self) -> tuple[type, ...]:
-        return ItemBlock, Click, ClickBlock
+        return ItemBlock, Click, ClickBlock, Feedback
 
     @property
     def emits(self) -> frozenset[Kind]:
@@ -263,11 +269,15 @@ class Clicks:
     def counts(self) -> dict[str, int]:
         evicted = self._gate.evicted + self._votes.evicted
         evicted += self._co_clicks.evicted if self._co_clicks is not None else 0
-        return {**self._counts.as_dict(), EVICTED: evicted}
+        evicted += self._retractions.evicted
+        return {**self._counts.as_dict(), RETRACTED: self._retractions.taken, EVICTED: evicted}
 
     def process(self, event: Event, origin: Origin) -> Made:
         if isinstance(event, ItemBlock):
             self._items(event)
+            return Made()
+        if isinstance(event, Feedback):
+            self._take_back(event)
             return Made()
         if not isinstance(event, Click | ClickBlock):
             raise TypeError(f"clicks does not follow {type(event).__name__}")
@@ -278,13 +288,17 @@ class Clicks:
 
     def _items(self, block: ItemBlock) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
-        if block.ids and not Packing(block.space, sizes, self.max_bytes).fits(
+        if block.ids and not Packing(block.space, sizes, self._room).fits(
             Kind.TRIPLET, *self.rules, weighted=self._weighted, grouped=True
         ):
-            raise BadRecord(
-                Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
-            )
+            raise BadRecord(Reason.TOO_LARGE, f"three of these vectors do not fit into {self._room} bytes")
         self._catalogue.put(block)
+        self._retractions.erase(block.tombstones)
+
+    def _take_back(self, event: Feedback) -> None:
+        if event.item is None or not event.retract:
+            raise BadRecord(Reason.BAD_SHAPE, "feedback on events takes back an action on an item")
+        self._retractions.take_back(event.list_id, event.item)
 
     def _lists(self, event: Click | ClickBlock, origin: Origin) -> Made:
         lists = read_lists(event, self.max_list)
@@ -375,11 +389,16 @@ class Clicks:
             shown,
             rules=self._preference_rules,
             weighted=weighted,
-            max_bytes=self.max_bytes,
+            max_bytes=self._room,
             begun=partly(lists, arriving),
             time_ms=time_ms,
         )
-        return Made(blocks, refused)
+        return Made(self._retractions.send(blocks), refused)
+
+    @property
+    def _room(self) -> int:
+        """Bytes of a block without what it takes along."""
+        return self.max_bytes - self._retractions.room
 
     @property
     def _weighted(self) -> bool:
@@ -413,6 +432,7 @@ class Clicks:
         state: State = {f"count.{name}": number for name, number in self._counts.as_dict().items()}
         state |= with_prefix(_CATALOGUE, self._catalogue.state())
         state |= self._gate.state() | self._votes.state() | self._score_names.state()
+        state |= self._retractions.state()
         return state | (self._co_clicks.state() if self._co_clicks is not None else {})
 
     def restore(self, state: State) -> None:
@@ -421,6 +441,7 @@ class Clicks:
         self._gate.restore(state)
         self._votes.restore(state)
         self._score_names.restore(state)
+        self._retractions.restore(state)
         if self._co_clicks is not None:
             self._co_clicks.restore(state)
 

@@ -13,6 +13,7 @@ from kinstream.processors.base.catalogue import Catalogue
 from kinstream.processors.base.packing import Packing, References, row_bytes, scores_bytes
 from kinstream.processors.clicks import co_clicks
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
+from kinstream.processors.clicks.retractions import list_hashes
 from kinstream.streams.records.held_out import JUDGED_PLACES, ShownLists
 from kinstream.streams.records.values import (
     LIST_RULE,
@@ -24,7 +25,7 @@ from kinstream.streams.records.values import (
 
 #: Upper bounds of what lists take in a block, and each list of them, without vectors.
 SHOWN_BYTES: Final = 64
-LIST_BYTES: Final = 4 + 4 + 8 + (5 + 8) * JUDGED_PLACES
+LIST_BYTES: Final = 4 + 4 + 8 + 8 + (5 + 8) * JUDGED_PLACES
 
 
 class ClickStatements(NamedTuple):
@@ -217,6 +218,7 @@ def _shown(
             None if lists.block.scores is None else lists.block.scores.take(places).given(),
             None if shown.worth is None else shown.worth[places],
             lists.keys[lists.block.item[places], 0],
+            list_hashes([lists.block.list_ids[i] for i in of[firsts].tolist()]),
         ),
     )
 

@@ -18,7 +18,7 @@ from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_seg
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
-from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.sources import FEEDBACK, SourceSettings
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.codec import CODEC_VERSION, encode
 from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
@@ -30,6 +30,8 @@ from kinstream.streams.spelling import meant
 from kinstream.streams.topics import partition_of
 
 ALGORITHM: Final = "source/3"
+#: With `preset = "feedback"`: version 4 makes events of actions that are taken back late.
+FEEDBACK_ALGORITHM: Final = "source/4"
 _MAPPER: Final = "mapper."
 _PACKING: Final = "packing."
 
@@ -73,7 +75,11 @@ def source_spec(settings: Settings, name: str) -> AgentSpec:
         input_role="source",
         reads=section.topic,
         output_role="events",
-        shaping={"algorithm": ALGORITHM, **section.shaping(), "codec": CODEC_VERSION},
+        shaping={
+            "algorithm": FEEDBACK_ALGORITHM if section.preset == FEEDBACK else ALGORITHM,
+            **section.shaping(),
+            "codec": CODEC_VERSION,
+        },
         make_machine=machine,
         pinned=section.generation,
     )

@@ -4,6 +4,8 @@ A record is a list as it was shown (a `Click` without clicks), or one action on 
 until the time of the partition's log is later by the window, as a list of `kinstream.producers.sources.ubi` takes
 clicks; then it is one event. Feedback may come first: several services write, and the list of one may wait for the
 brokers while another has the answer of a user. It then waits for its list, as long as a list waits for feedback.
+
+An action on an item that is taken back later than that becomes an event of its own: the list is one already.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Fate(StrEnum):
     JOINED = "feedback-joined"
     REPEATED = "feedback-repeated"
     RETRACTED = "feedback-retracted"
+    RETRACTED_LATE = "feedback-retracted-late"
     WITHOUT_LIST = "feedback-without-list"
     UNKNOWN_ITEM = "feedback-unknown-item"
 
@@ -54,18 +57,22 @@ class Shown(Join):
 
     def events(self, message: Message) -> list[Loaded] | None:
         record = decode_feedback(message.value)
+        late: list[Loaded] = []
         self._lists.begin(copies=False)
         try:
             match record:
                 case Click():
                     said = self._list(record, message)
+                case Feedback() if self._is_late_retraction(record, message):
+                    said, late = self._placed_of(record, message).log_ms, [record]
+                    self._counts[Fate.RETRACTED_LATE] += 1
                 case Feedback():
                     said = self._feedback(record, message)
         except BadRecord:
             self._lists.undo()
             raise
         self._time.take(record.list_id, said, appended=message.appended and stamp_of(message) is not None)
-        return self._due()
+        return self._due() + late
 
     def _part(
         self, own_ms: int, message: Message, session: str | None = None, user: str | None = None
@@ -125,8 +132,24 @@ class Shown(Join):
             self._counts[Fate.RETRACTED if given.retract else Fate.JOINED] += 1
         return part.log_ms
 
+    def _is_late_retraction(self, given: Feedback, message: Message) -> bool:
+        """Whether an action is taken back whose list is an event already."""
+        shown_ms = time_of(given.list_id)
+        if not given.retract or given.item is None or shown_ms is None:
+            return False
+        return (
+            self._lists.find(given.list_id) is None
+            and self._late_ms(shown_ms, self._placed_of(given, message)) > 0
+        )
+
+    def _placed_of(self, given: Feedback, message: Message) -> Part:
+        return self._part(given.time_ms, message)
+
+    def _late_ms(self, shown_ms: int, part: Part) -> int:
+        return part.placed_ms - shown_ms - self._window_ms
+
     def _check_time(self, list_id: str, shown_ms: int, part: Part) -> None:
-        late_ms = part.placed_ms - shown_ms - self._window_ms
+        late_ms = self._late_ms(shown_ms, part)
         if late_ms > 0:
             raise BadRecord(
                 Reason.LATE_LIST, f"the list {list_id!r} was shown {late_ms} ms more than the window ago"

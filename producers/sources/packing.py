@@ -13,6 +13,7 @@ from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
 from kinstream.producers.loads.click_rows import KIND_BYTES, click_block, score_bytes, weight_bytes, weighted
 from kinstream.producers.loads.relation_rows import relation_block, relation_bytes
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.lists.feedback import Feedback
 from kinstream.streams.records.load_rows import number_of, rows_of
 from kinstream.streams.records.state import State
 from kinstream.streams.records.values import (
@@ -36,6 +37,8 @@ _STRING: Final = 8
 _ROWS: Final = "rows"
 #: The shape of lists whose query has no vector.
 _NO_QUERY: Final = (Click,)
+#: The shape of events that share no block.
+_ALONE: Final = (Feedback,)
 
 
 class Block(NamedTuple):
@@ -65,7 +68,8 @@ class _Pending:
 
     def has_room(self, shape: tuple[Any, ...], size: int, items: tuple[str, ...]) -> bool:
         """Whether an event may share the block."""
-        return self.shape == shape and self.size + size <= ROOM and self.items.isdisjoint(items)
+        alike = self.shape == shape != _ALONE
+        return alike and self.size + size <= ROOM and self.items.isdisjoint(items)
 
 
 class Packing:
@@ -164,6 +168,8 @@ def _size(event: Loaded) -> int:
             return list_bytes(event)
         case Relation():
             return relation_bytes(event)
+        case Feedback():
+            return _text((event.list_id, event.item or "", event.action or "", event.key)) + _STRING
         case SampleBlock():
             labels = 8 * len(event.labels) if isinstance(event.labels, np.ndarray) else _text(event.labels)
             return _vectors(event.tables) + labels + _text(event.ids or ())

@@ -129,7 +129,7 @@ class SearchClient:
         Parameters
         ----------
         action : the kind, such as "cited"; None is a click.
-        more : `value` (0 to 1), `weight`, `key`, and `retract`, which takes it back.
+        more : `value` (0 to 1), `weight`, `key`, and `retract`, which takes it back, after the window too.
 
         Raises
         ------

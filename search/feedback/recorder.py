@@ -152,7 +152,8 @@ class Recorder:
 
         Raises
         ------
-        Strange : the id of a list was not made here, or its window has ended, or it had no such item. None is written.
+        Strange : the id of a list was not made here, or its window has ended and no action is taken back, or it had no
+            such item. None is written.
         """
         now_ms = self._now_ms()
         for number, one in enumerate(given):
@@ -184,7 +185,7 @@ class Recorder:
         found = known(self._keys, self._space, one.list_id)
         if found is None:
             self._refuse(number, Fate.FORGED, "no list of this space has this id")
-        elif now_ms > found.time_ms + self._window_ms:
+        elif now_ms > found.time_ms + self._window_ms and not (one.retract and one.item is not None):
             minutes = self._window_ms / 60_000
             self._refuse(number, Fate.LATE, f"the list was shown more than {minutes:g} minutes ago")
         elif (

@@ -156,7 +156,8 @@ class GivenFeedback(BaseModel):
     )
     retract: bool = Field(
         default=False,
-        description="Takes back, for good, what has the same list, item, action and key; without an item, an outcome.",
+        description="Takes back, for good, what has the same list, item, action and key; without an item, an outcome. "
+        "After the window, all that the list said of the item, from what is remembered; no outcome.",
     )
 
 

@@ -56,6 +56,7 @@ class ShownLists:
     scores : a row for each place; None if no list has scores.
     worth : (t,) float32 above 0, what the action on each place weighs, 1 where nothing was clicked; None: 1 for all.
     names : (t,) uint64 hash of the name of the item in each place, as `name_hashes` gives; None in older records.
+    ids : (k,) uint64 hash of the id of each list, above 0; None in older records.
     """
 
     query: NDArray[np.int32]
@@ -67,6 +68,7 @@ class ShownLists:
     scores: Scores | None = None
     worth: NDArray[np.float32] | None = None
     names: NDArray[np.uint64] | None = None
+    ids: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         """How many lists."""
@@ -88,6 +90,7 @@ class ShownLists:
             None if self.scores is None else self.scores.take(places),
             None if self.worth is None else self.worth[places],
             None if self.names is None else self.names[places],
+            None if self.ids is None else self.ids[use],
         )
 
 

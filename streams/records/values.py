@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.held_out import HeldOut, ShownLists
 from kinstream.streams.records.lists.feedback import HEAVIEST as HEAVIEST
-from kinstream.streams.records.lists.feedback import Feedback
+from kinstream.streams.records.lists.feedback import Feedback as Feedback
 from kinstream.streams.records.lists.feedback import ItemClick as ItemClick
+from kinstream.streams.records.lists.load_position import LoadPosition as LoadPosition
 from kinstream.streams.records.scores import Scores
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
@@ -55,14 +56,6 @@ class Table:
 
 
 # ---- kinstream.events -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPosition:
-    """The position of a block in a producer's load, so that a restarted load counts nothing twice."""
-
-    load_id: str
-    sequence: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,6 +283,8 @@ class ConstraintBlock:
         None.
     lists : the lists behind the constraints; None where there are none. Judges get them, and the learner `ranking`.
     scores : a row for each constraint: of a pair of `LIST_RULE`, those that its item had in the list; None without.
+    retracted : (r, 2) uint64, what memories of earlier blocks' lists are to forget: hash of a list's id, or 0 for all
+        lists, and of an item's name. None if nothing.
     """
 
     space: str
@@ -308,6 +303,7 @@ class ConstraintBlock:
     earlier: Kind | None = None
     lists: ShownLists | None = None
     scores: Scores | None = None
+    retracted: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -340,6 +336,7 @@ class ConstraintBlock:
             None if self.events is None else self.events[rows],
             self.earlier,
             scores=None if self.scores is None else self.scores.take(rows),
+            retracted=self.retracted,
         )
 
     def without_lists(self) -> ConstraintBlock:
@@ -486,8 +483,6 @@ class ModelUpdate:
 
 
 #: What a load consists of.
-Loaded = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
+Loaded = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock | Feedback
 Event = Loaded | Control | GateOrder | ItemMap
-Record = (
-    Event | Feedback | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate | VectorBlock
-)
+Record = Event | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate | VectorBlock

@@ -1,5 +1,7 @@
 """Feedback while the service, the worker that joins it, and the broker are killed: none is lost, none counts twice.
 
+At the end some of it is taken back, when its lists have become events, and worker and broker are killed again.
+
 `python -m tests.crash.feedback --feedback 100000 --kills 20`
 """
 
@@ -32,7 +34,7 @@ from kinstream.streams.agents.machine import Place
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.emitter import Emitter
 from kinstream.streams.records.codec.codec import decode_event, decode_feedback, encode
-from kinstream.streams.records.values import Click, ItemBlock, Table
+from kinstream.streams.records.values import Click, Feedback, ItemBlock, Table
 from kinstream.streams.topics import CATALOGUE, FEEDBACK
 from tests.kafka.broker import KafkaBroker
 from tests.sources.rows import Rows, numbered
@@ -45,6 +47,8 @@ MINUTE: Final = 60_000
 WINDOW_MINUTES: Final = 20
 #: Feedback in a request, and in all on a list.
 TOGETHER: Final = 10
+#: Of what was given, how much is taken back.
+TAKEN_BACK: Final = 200
 ACTIONS: Final = (None, "cited", "purchase")
 _TOML: Final = """
 [checkpoints]
@@ -248,7 +252,7 @@ def check(loop: Loop, given: Counter[tuple[str, str]]) -> dict[str, Any]:
         loop.alive()
         loop.close_lists(next(attempt))
         rows, _ = loop.joined()
-        found = [row for some in rows.values() for row in some.values()]
+        found = [row for some in rows.values() for row in some.values() if "list_id" in row]
         lists.clear()
         lists.update({row["list_id"]: row for row in found})
         assert len(lists) == len(found)
@@ -257,6 +261,7 @@ def check(loop: Loop, given: Counter[tuple[str, str]]) -> dict[str, Any]:
     until(joined, "every list is closed", 600, every=5.0)
     found = Counter((name, item) for name in shown for item, _ in lists[name]["clicks"])
     assert found == wanted, (sum((wanted - found).values()), sum((found - wanted).values()))
+    late = taken_back(loop, sorted(wanted)[:TAKEN_BACK])
     again = replayed(loop)
     rows, repeated = loop.joined()
     for load, some in rows.items():
@@ -266,8 +271,39 @@ def check(loop: Loop, given: Counter[tuple[str, str]]) -> dict[str, Any]:
         "lost": sum((wanted - found).values()),
         "double": sum((found - wanted).values()),
         "of lists that a kill took along": sum(given.values()) - sum(wanted.values()),
+        "taken back late": late,
         "rows written again": repeated,
     }
+
+
+def taken_back(loop: Loop, used: Sequence[tuple[str, str]]) -> int:
+    """Take back what was done with closed lists, under three kills of the worker, one of them as the broker comes
+    back; each is one event. Returns how many."""
+    at = int(time.time() * 1000) + (WINDOW_MINUTES + 3) * MINUTE
+    producer, wanted = Producer(confluent_producer(loop.settings.kafka)), set()
+    for number, (name, item) in enumerate(used):
+        one = Feedback("docs", name, item, None, 1.0, at, str(number), retract=True)
+        producer.produce(loop.topic("feedback"), encode(one), b"docs", timestamp=at)
+        wanted.add((name, item, str(number)))
+        if number in (len(used) // 4, len(used) // 2, 3 * len(used) // 4):
+            assert producer.flush(60) == 0
+            if number == len(used) // 2:
+                loop.kill("broker")
+            loop.kill("worker")
+    assert producer.flush(60) == 0
+    found: list[tuple[str, str, str]] = []
+
+    def there() -> bool:
+        loop.alive()
+        rows, _ = loop.joined()
+        found[:] = [
+            row["taken_back"] for some in rows.values() for row in some.values() if "taken_back" in row
+        ]
+        return len(found) >= len(wanted)
+
+    until(there, "everything that was taken back is an event", 300, every=2.0)
+    assert sorted(found) == sorted(wanted)
+    return len(wanted)
 
 
 def replayed(loop: Loop) -> Any:

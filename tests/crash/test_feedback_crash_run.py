@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.crash.feedback import SECRET, Loop, storm
+from tests.crash.feedback import SECRET, TAKEN_BACK, Loop, storm
 from tests.faults import conftest as faults
 from tests.kafka.broker import KafkaBroker
 from tests.support.processes import until
@@ -76,4 +76,5 @@ def test_no_feedback_is_lost_or_counts_twice(loop: Loop) -> None:
     found = storm(loop, 1_500, 6)
     print(found)
     assert (found["feedback"], found["lost"], found["double"]) == (1_500, 0, 0)
+    assert found["taken back late"] == TAKEN_BACK
     assert sum(found["killed"].values()) == 6

@@ -227,6 +227,14 @@ def records() -> dict[str, Record]:
             _constraints(Kind.PAIR),
             lists=replace(_lists(), names=np.array([2**64 - 1, 3, 2**64 - 1], np.uint64)),
         ),
+        "pairs-retracted": replace(
+            _constraints(Kind.PAIR),
+            lists=replace(_lists(), ids=np.array([2**64 - 1, 1], np.uint64)),
+            retracted=np.array([[0, 3], [2**64 - 1, 5]], np.uint64),
+        ),
+        "feedback-late": Feedback(
+            "shop", "ki3.AAAA", "i1", "cited", 1.0, 5, "k", True, LoadPosition("source/feedback/1/0", 7)
+        ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",

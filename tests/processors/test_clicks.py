@@ -809,7 +809,7 @@ def test_it_keeps_the_contract() -> None:
     builder = create("clicks", rules=["co-click"])
     assert isinstance(builder, Builder)
     assert isinstance(builder, Segmented)
-    assert builder.algorithm == "clicks/8"
+    assert builder.algorithm == "clicks/9"
     assert Click in builder.follows and ClickBlock in builder.follows
     assert ItemClick not in builder.follows
 

@@ -174,6 +174,20 @@ def test_a_forged_id_is_refused_and_counted(service: Recording, forged: str) -> 
     assert service.count('feedback_total{fate="forged-list"') == 1
 
 
+def test_an_action_on_a_late_list_can_be_taken_back_and_nothing_else_of_it(service: Recording) -> None:
+    answer = service.tell({"list_id": _late(), "item": NAMES[0], "retract": True, "key": "k"})
+    assert answer.status_code == 200
+    (given,) = service.brokers.feedback
+    assert (given.item, given.retract, given.key) == (NAMES[0], True, "k")
+    for other in ({"outcome": 0.5, "retract": True}, {"item": NAMES[0]}):
+        assert service.tell({"list_id": _late(), **other}).json()["reason"] == "late-list"
+    strange = next(name for name in NAMES if name not in items_of(service.ask(Q[:1])[0]))
+    forged = {"list_id": "x", "item": strange, "retract": True}
+    assert service.tell(forged).json()["reason"] == "forged-list"
+    assert len(service.brokers.feedback) == 1
+    assert service.count('feedback_total{fate="written"') == 1
+
+
 def test_a_late_list_and_an_item_that_it_did_not_have_are_refused_and_counted(service: Recording) -> None:
     assert service.tell({"list_id": _late(), "item": NAMES[0]}).json()["reason"] == "late-list"
     (result,) = service.ask(Q[:1])

@@ -10,6 +10,7 @@ from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
+    Feedback,
     ItemBlock,
     Relation,
     RelationBlock,
@@ -87,6 +88,8 @@ def _rows(event: Any) -> Iterable[Any]:
                 yield plain, event.tables[0].vectors[number].tolist()
         case Relation():
             yield event.left, event.right, event.similar, event.time_ms
+        case Feedback():
+            yield {"taken_back": (event.list_id, event.item, event.key)}
         case RelationBlock():
             for a, b, same, at in zip(event.left, event.right, event.similar, event.time_ms, strict=True):
                 yield event.ids[a], event.ids[b], bool(same), int(at)

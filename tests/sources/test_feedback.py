@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,75 @@ def test_feedback_after_the_window_is_late() -> None:
         (START, shown()), end(), (START + 2 * MINUTE, did("a", time_ms=START + 2 * MINUTE))
     )
     assert ([clicks(one) for one in lists], refused) == ([[]], ["late-list"])
+
+
+def late(
+    *records: tuple[int, Any], agent: Machine | None = None
+) -> tuple[list[Feedback], dict[str, int], list[str]]:
+    """As `run`, after a list was shown and its window has ended; the events of actions that are taken back."""
+    found: list[Feedback] = []
+    agent = machine(SOURCE) if agent is None else agent
+    refused: list[str] = []
+    for log_ms, record in ((START, shown()), (START, did("b")), end(), *records):
+        one = message(encode(record), agent.next_offset, time_ms=log_ms)._replace(appended=True)
+        for output in [*agent.step(one), *agent.flush()]:
+            if output.topic != "kinstream.events":
+                refused.append(next(v for n, v in output.headers if n.endswith("reason")).decode())
+            elif isinstance(event := decode_event(output.value), Feedback):
+                assert output.key == b"docs"
+                found.append(event)
+    return found, {name: number for name, number in agent.counts.items() if number}, refused
+
+
+LATER = START + 10 * MINUTE
+
+
+def test_an_action_that_is_taken_back_after_the_window_becomes_an_event() -> None:
+    given = did("b", key="1", action="cited", time_ms=LATER, retract=True)
+    found, fates, refused = late((LATER, given), (LATER, did("b", time_ms=LATER, retract=True)))
+    assert [replace(one, load=None) for one in found] == [given, did("b", time_ms=LATER, retract=True)]
+    # Each with a number of its own, by which a builder takes it once.
+    numbers = [one.load.sequence for one in found if one.load is not None]
+    assert len(set(numbers)) == 2 and sorted(numbers) == numbers
+    assert (fates["fate.feedback-retracted-late"], fates["fate.feedback-joined"]) == (2, 1)
+    assert "fate.feedback-retracted" not in fates and not refused
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (did(None, 0.5, time_ms=LATER, retract=True), "late-list"),
+        (did("b", time_ms=LATER), "late-list"),
+        (did("b", time_ms=LATER, retract=True, list_id="of another shop"), "unknown-list"),
+        (did("b", time_ms=LATER + 10 * MINUTE, retract=True), "ahead-of-log"),
+    ],
+)
+def test_everything_else_after_the_window_is_refused(given: Feedback, reason: str) -> None:
+    assert late((LATER, given))[::2] == ([], [reason])
+
+
+def test_an_action_of_a_list_that_is_still_open_is_taken_back_in_it() -> None:
+    lists, fates, refused = run(
+        (START, shown()), (START, did("b")), (START + SECOND, did("b", retract=True)), end()
+    )
+    assert ([clicks(one) for one in lists], refused) == ([[]], [])
+    assert fates["feedback-retracted"] == 1 and "feedback-retracted-late" not in fates
+
+
+def test_the_event_of_a_list_comes_before_what_is_taken_back_of_it() -> None:
+    """Both wait for one message: the record that closes the list is the one that takes its action back."""
+    agent = machine(SOURCE)
+    kinds = []
+    for log_ms, record in (
+        (START, shown()),
+        (START, did("b")),
+        (LATER, did("b", time_ms=LATER, retract=True, list_id=id_at(START, b"other."))),
+        (LATER, did("b", time_ms=LATER, retract=True)),
+    ):
+        one = message(encode(record), agent.next_offset, time_ms=log_ms)._replace(appended=True)
+        kinds += [type(decode_event(output.value)).__name__ for output in agent.step(one)]
+    kinds += [type(decode_event(output.value)).__name__ for output in agent.flush()]
+    assert kinds == ["Click", "Feedback", "Feedback"]
 
 
 def test_a_machine_continues_from_any_state() -> None:

@@ -147,6 +147,7 @@ def test_versions_of_a_schema_are_in_the_order_of_their_numbers() -> None:
         "Click",
         "ClickBlock",
         "ConstraintBlock",
+        "Feedback",
         "GateDecision",
         "Outcome",
     }

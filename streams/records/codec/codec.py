@@ -77,6 +77,7 @@ EVENTS: Final = (
     ClickBlock,
     Relation,
     RelationBlock,
+    Feedback,
     Control,
     GateOrder,
     ItemMap,
@@ -84,7 +85,6 @@ EVENTS: Final = (
 #: Every kind of record.
 ALL: Final = (
     *EVENTS,
-    Feedback,
     ConstraintBlock,
     Outcome,
     ModelVersion,
@@ -111,6 +111,8 @@ def encode(record: Record, *, float16: bool = False) -> bytes:
 def _version(record: Record) -> int | None:
     match record:
         case ConstraintBlock():
+            if record.retracted is not None or (record.lists is not None and record.lists.ids is not None):
+                return 7
             if record.lists is not None and record.lists.names is not None:
                 return 6
             if record.lists is not None and record.lists.worth is not None:
@@ -139,6 +141,8 @@ def _version(record: Record) -> int | None:
             if record.scores is not None or (record.action is not None and (record.action >= 0).any()):
                 return 3
             return 1 if record.address is None else 2
+        case Feedback():
+            return 1 if record.load is None else 2
         case GateDecision():
             return 1 if record.floor is None else 2
         case _:
@@ -335,6 +339,7 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
         "earlier": r.earlier and r.earlier.value,
         "lists": shown_out(r.lists),
         "scores": scores_out(r.scores),
+        "retracted": None if r.retracted is None else np.ascontiguousarray(r.retracted, "<u8").tobytes(),
     }
 
 
@@ -374,6 +379,9 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         raise BadRecord(
             Reason.BAD_SHAPE, f"earlier constraints of a block of {kind.value}s are of the other kind"
         )
+    retracted = b["retracted"]
+    if retracted is not None:
+        retracted = array(retracted, "<u8", len(retracted) // 16 * 2, "retracted").reshape(-1, 2)
     return ConstraintBlock(
         check_space(b["space"]),
         kind,
@@ -391,6 +399,7 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         earlier,
         shown_in(b["lists"], len(tables[0].vectors)),
         scores_in(b["scores"], rows, "scores"),
+        retracted,
     )
 
 

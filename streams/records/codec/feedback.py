@@ -6,12 +6,13 @@ from typing import Any
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import check_space, finite_float, optional_text, text
+from kinstream.streams.records.codec.parts import load_in, load_out
 from kinstream.streams.records.lists.feedback import HEAVIEST, Feedback
 
 
 def feedback_out(r: Feedback) -> dict[str, Any]:
     """Fields of a record."""
-    return {name: getattr(r, name) for name in Feedback.__dataclass_fields__}
+    return {name: getattr(r, name) for name in Feedback.__dataclass_fields__} | {"load": load_out(r.load)}
 
 
 def feedback_in(b: dict[str, Any]) -> Feedback:
@@ -35,4 +36,5 @@ def feedback_in(b: dict[str, Any]) -> Feedback:
         b["time_ms"],
         text(b["key"], "the key"),
         b["retract"],
+        load_in(b["load"]),
     )

@@ -29,6 +29,7 @@ def shown_out(lists: ShownLists | None) -> dict[str, Any] | None:
         "scores": scores_out(lists.scores),
         "worth": None if lists.worth is None else np.ascontiguousarray(lists.worth, dtype="<f4").tobytes(),
         "names": None if lists.names is None else np.ascontiguousarray(lists.names, dtype="<u8").tobytes(),
+        "ids": None if lists.ids is None else np.ascontiguousarray(lists.ids, dtype="<u8").tobytes(),
     }
 
 
@@ -69,4 +70,7 @@ def shown_in(body: dict[str, Any] | None, rows: int) -> ShownLists | None:
     if worth is not None and not (np.isfinite(worth).all() and (worth > 0.0).all()):
         raise BadRecord(Reason.BAD_SHAPE, "an action weighs more than 0")
     names = None if body["names"] is None else array(body["names"], "<u8", t, "the names of items in lists")
-    return ShownLists(query, starts, item, clicked.astype(np.bool_), actor, exponent, scores, worth, names)
+    ids = None if body["ids"] is None else array(body["ids"], "<u8", k, "the ids of lists")
+    return ShownLists(
+        query, starts, item, clicked.astype(np.bool_), actor, exponent, scores, worth, names, ids
+    )

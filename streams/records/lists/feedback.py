@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kinstream.streams.records.lists.load_position import LoadPosition
+
 #: What one action can weigh at most.
 HEAVIEST: Final = 100.0
 
@@ -26,6 +28,8 @@ class ItemClick(NamedTuple):
 class Feedback:
     """What was done with a list that the service has shown, or that it is taken back.
 
+    On `events`, it is an action that is taken back after its list became an event.
+
     Parameters
     ----------
     item : of the list; None for an outcome of the whole list.
@@ -43,3 +47,4 @@ class Feedback:
     time_ms: int
     key: str = ""
     retract: bool = False
+    load: LoadPosition | None = None
