@@ -31,6 +31,8 @@ STOP_SECONDS: Final = 8.0
 _ALL: Final = "worker"
 #: Commands that are started again when they end.
 _SUPERVISED: Final = ("worker", "serve")
+#: By default glibc lets eight threads for each processor have a heap of their own, and keeps what each has freed.
+_FEW_ARENAS: Final = {"MALLOC_ARENA_MAX": "2"}
 #: Largest answer of a readiness check, in bytes.
 _MAX_PAGE_BYTES: Final = 1_000_000
 
@@ -66,7 +68,7 @@ class LocalSystem:
     ) -> None:
         self._settings = settings
         self._arguments = list(arguments)
-        self._environment = {**os.environ, **environment}
+        self._environment = {**_FEW_ARENAS, **os.environ, **environment}
         self._logs = logs
         self._open: list[IO[bytes]] = []
         self._sockets: dict[str, socket.socket] = {}

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -317,6 +318,26 @@ def test_the_page_of_another_agent_or_process_is_not_believed(tmp_path: Path) ->
             page.close()
     finally:
         popen.communicate()
+
+
+@pytest.mark.parametrize("own, seen", [(None, "2"), ("5", "5")])
+def test_processes_have_few_heaps_unless_the_user_says_otherwise(
+    own: str | None, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    if own is not None:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", own)
+    started: list[str] = []
+
+    def ended(*_: object, env: dict[str, str], **__: object) -> SimpleNamespace:
+        started.append(env["MALLOC_ARENA_MAX"])
+        return SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr("kinstream.cli.local.system.Supervised", ended)
+    system = LocalSystem(Settings(), [], {}, tmp_path)
+    system.start("worker", ["worker", "all"])
+    system.stop()
+    assert started == [seen]
 
 
 def test_ports_are_held_from_before_the_start_until_the_end(tmp_path: Path, stranger: Page) -> None:
