@@ -72,6 +72,8 @@ def _make_app(group: str, input_topic: str, settings: Settings, port: Port, embe
         autodiscover=False,
         store="memory://",
         web_enabled=False,
+        # Never made. faust's own imports aiohttp.
+        HttpClient=object,
         topic_allow_declare=False,
         topic_disable_leader=True,
         TableManager=TableManager,

@@ -144,6 +144,9 @@ class Worker:
         # The embedded broker alone gives no id.
         embedded = not self.generation.birth.cluster_id
         # faust takes long to import, and other parts of this file are used without it.
+        from kinstream.streams.worker.web_types import import_web_types
+
+        import_web_types()
         from kinstream.streams.worker.faust_app import FaustMembership
 
         return FaustMembership(
