@@ -45,7 +45,7 @@ _MATRICES: Final[dict[str, tuple[float, int]]] = {
 #: Of a learner of another distribution, which does not say.
 _UNKNOWN: Final = (4.0, 5_000)
 #: Of a query that `ranking` remembers.
-_REMEMBERED: Final = 510
+_REMEMBERED: Final = 570
 #: Of an adapter whose map is a full matrix.
 _FULL_ADAPTER: Final = (6.0, 1_500)
 

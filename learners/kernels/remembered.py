@@ -63,7 +63,7 @@ def remember(
     seen: NDArray[np.float32],
     used: Numbers,
     turns: Numbers,
-    since: Numbers,
+    begun: NDArray[np.int32],
     tally: Numbers,
     counters: Counters,
     added: Numbers,
@@ -86,7 +86,7 @@ def remember(
         query's sums keep with each of its lists, and in how many bits the rows of one query may differ.
     bits, items, clicks, seen, used : (m, w), (m, p), (m, p), (m, p) and (m,) queries, items of each, their sums of
         clicks and of looks, and when the query came last; changed in place, as is all that follows. 0 is no item.
-    turns, since : (m,) lists that a row has had, and how many of them before its query.
+    turns, begun : (m,) lists that a row has had, and (m, p) with which of them an item came into its place.
     tally : (2,) see above.
     counters, added : (2, c) and (1,) of queries with actors, see `kinstream.learners.kernels.weights.times`.
     said : (t,) the rate of each item.
@@ -124,7 +124,6 @@ def remember(
                 bits[same, word] = query[word]
             for slot in range(slots):
                 items[same, slot], clicks[same, slot], seen[same, slot] = 0, 0.0, 0.0
-            since[same] = turns[same]
         weight = 1.0
         if actors[at] != 0:
             key = actors[at]
@@ -152,6 +151,7 @@ def remember(
             if place < 0 and clicked[t]:
                 place = worst
                 items[same, place], clicks[same, place], seen[same, place] = names[t], 0.0, 0.0
+                begun[same, place] = turns[same]
             if place >= 0:
                 act = acted[t] if clicked[t] else 1.0
                 seen[same, place] += weight * act * (t - first + 1.0) ** -exponent

@@ -51,7 +51,7 @@ class Ranking(Adapter):
     ----------
     start : shares of the ranking that people have, by signal, such as {"similarity" = 0.5, "text" = 0.5}. Left out: the
         similarity alone.
-    remember : queries that are remembered, those that came last, of at most 510 bytes each; 0 for none.
+    remember : queries that are remembered, those that came last, of at most 570 bytes each; 0 for none.
     rank, step, pull, memory, product, seed, prior, dtype : as of the adapter.
 
     Raises

@@ -23,7 +23,7 @@ Values = NDArray[np.float64]
 ITEMS: Final = 16
 #: Lists of a query after which what they said has faded to 1 / e.
 FADES: Final = 100.0
-_ARRAYS: Final = ("bits", "items", "clicks", "seen", "used", "turns", "since")
+_ARRAYS: Final = ("bits", "items", "clicks", "seen", "used", "turns", "begun")
 #: Those that queries need.
 _SHOWN: Final = _ARRAYS[:4]
 #: Clicks for each query that is remembered which can be taken back: the last ones of all.
@@ -55,7 +55,8 @@ class Memory:
         self._most = queries
         self._bits, self._items = np.zeros((0, WORDS), np.uint64), np.zeros((0, ITEMS), np.uint64)
         self._clicks, self._seen = (np.zeros((0, ITEMS), np.float32) for _ in range(2))
-        self._used, self._turns, self._since = (np.zeros(0, np.int64) for _ in range(3))
+        self._used, self._turns = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._begun = np.zeros((0, ITEMS), np.int32)
         self._last = LastClicks(CLICKS * queries)
         self._tally = np.zeros(kernels.TALLY, np.int64)
         self._counters, self._added = np.zeros((2, COUNTERS), np.uint16), np.zeros(1, np.int64)
@@ -83,7 +84,7 @@ class Memory:
         rule = np.array([DOUBT, CLICKED, _KEEP, SAME])
         shown = (np.ascontiguousarray(lists.starts, np.int32), np.ascontiguousarray(names))
         clicks = (np.ascontiguousarray(lists.clicked), np.ascontiguousarray(lists.worth))
-        kept = (self._bits, self._items, self._clicks, self._seen, self._used, self._turns, self._since)
+        kept = (self._bits, self._items, self._clicks, self._seen, self._used, self._turns, self._begun)
         fixed = (np.ascontiguousarray(lists.actors), float(lists.exponent), rule)
         counted = (self._tally, self._counters, self._added)
         everything: Any = (bits, of, *shown, *clicks, *fixed, *kept, *counted, said, knows, into, share)
@@ -127,8 +128,9 @@ class Memory:
                 self._clear(row, slot)
 
     def _take_away(self, name: int, row: int, turn: int, clicks: float, seen: float) -> None:
-        slots = np.flatnonzero(self._items[row] == name)
-        if turn <= self._since[row] or not len(slots):
+        # The row may have another query by now, and an item that made room may have come again.
+        slots = np.flatnonzero((self._items[row] == name) & (self._begun[row] <= turn))
+        if not len(slots):
             return
         slot, left = int(slots[0]), _KEEP ** float(self._turns[row] - turn)
         remaining = float(self._clicks[row, slot]) - left * clicks
@@ -143,7 +145,7 @@ class Memory:
         self._items[row, slot], self._clicks[row, slot], self._seen[row, slot] = 0, 0.0, 0.0
         if not self._items[row].any():
             # No query is near this one.
-            self._bits[row], self._used[row], self._since[row] = 0, 0, self._turns[row]
+            self._bits[row], self._used[row] = 0, 0
 
     def _make_room(self, queries: int) -> None:
         """Arrays for so many queries at least, as far as there may be."""

@@ -26,7 +26,7 @@ FIRST, SECOND, FILE, LAST = (
 LISTS: Final = 80
 MEMORY: Final = 16
 #: What states of versions before 7 do not have.
-NEW: Final = tuple(f"ranking.memory.{name}" for name in ("turns", "since", "last."))
+NEW: Final = tuple(f"ranking.memory.{name}" for name in ("turns", "begun", "last."))
 
 
 def begun(remember: int) -> Ranking:

@@ -12,7 +12,7 @@ from kinstream.learners.agent import LearnerMachine, learner_spec
 from kinstream.learners.memory import space_bytes
 from kinstream.learners.ranking.clicks import FIELDS
 from kinstream.learners.ranking.learner import Ranking
-from kinstream.learners.ranking.memory import CLICKS
+from kinstream.learners.ranking.memory import CLICKS, ITEMS
 from kinstream.learners.registry import create, own_names
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.errors import SettingsError
@@ -138,8 +138,10 @@ def test_what_is_remembered_of_queries_is_counted() -> None:
     for one in World(200).blocks():
         model.learn(one)
     assert model.remembered is not None and len(model.remembered) > 50
-    # Three numbers beside each say when it came, and the last clicks are there once more.
-    bytes_of_one = sum(one.nbytes for one in model.remembered.arrays().values()) / len(model.remembered) + 24
+    # Two numbers beside each, and a small one beside each of its items, say when it came; and the last clicks are there
+    # once more.
+    bytes_of_one = sum(one.nbytes for one in model.remembered.arrays().values()) / len(model.remembered) + 16
+    bytes_of_one += ITEMS * 4
     bytes_of_one += CLICKS * FIELDS.itemsize
     more = space_bytes("ranking", model, [24]) - space_bytes("ranking", Ranking(), [24])
     assert bytes_of_one * 1_000 <= more <= 1.1 * bytes_of_one * 1_000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kinstream.learners.ranking.learner import Ranking
-from kinstream.learners.ranking.memory import CLICKS, Memory
+from kinstream.learners.ranking.memory import CLICKS, ITEMS, Memory
 from kinstream.learners.ranking.remembered import bits_of
 from kinstream.processors.base.builder import Origin
 from kinstream.processors.clicks.clicks import Clicks
@@ -154,6 +154,22 @@ def test_what_made_room_is_not_taken_from_the_query_that_came_after_it() -> None
     assert None not in wanted
 
 
+def test_what_made_room_is_not_taken_from_the_item_that_came_again() -> None:
+    query = np.random.default_rng(9).normal(size=D)
+    memory = Memory(20)
+    remember(memory, query, 1, [5], [0])
+    for name in range(100, 100 + ITEMS):
+        for list_id in (name, 1_000 + name):
+            remember(memory, query, list_id, [name], [0])
+    assert rates(memory, query, [5]) == [0.0]
+    remember(memory, query, 2, [5], [0])
+    wanted = rates(memory, query, [5])
+    forget(memory, (1, 5))
+    assert rates(memory, query, [5]) == wanted != [0.0]
+    forget(memory, (2, 5))
+    assert rates(memory, query, [5]) == [0.0]
+
+
 def test_the_last_clicks_alone_can_be_taken_back() -> None:
     query = np.random.default_rng(5).normal(size=D)
     memory = Memory(3)
@@ -176,14 +192,14 @@ def test_lists_without_an_id_cannot_be_taken_back() -> None:
 
 # ---- from events to the model ---------------------------------------------------------------------------------------
 
-ITEMS = tuple(f"i{n}" for n in range(12))
+NAMES = tuple(f"i{n}" for n in range(12))
 QUERIES = np.random.default_rng(7).normal(size=(6, D)).astype(np.float32)
 _VECTORS = np.random.default_rng(8).normal(size=(12, D)).astype(np.float32)
 
 
 def shown(list_id: str, query: int, clicked: str, at: int) -> Click:
     vector = (Table("x", QUERIES[query][None]),)
-    return Click("s", list_id, ITEMS, tuple(range(12)), (ItemClick(clicked, at),), at, query_vector=vector)
+    return Click("s", list_id, NAMES, tuple(range(12)), (ItemClick(clicked, at),), at, query_vector=vector)
 
 
 def taken_back(list_id: str, item: str) -> Feedback:
@@ -192,7 +208,7 @@ def taken_back(list_id: str, item: str) -> Feedback:
 
 def blocks(*events: Any) -> list[ConstraintBlock]:
     builder, made = Clicks(), []
-    catalogue = ItemBlock("s", ITEMS, (Table("x", _VECTORS),), 0)
+    catalogue = ItemBlock("s", NAMES, (Table("x", _VECTORS),), 0)
     for offset, event in enumerate((catalogue, *events)):
         made += builder.process(event, Origin(offset=offset, append_ms=100)).blocks
     return made
