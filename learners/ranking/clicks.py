@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from kinstream.streams.records.state import State
 
 Keys = NDArray[np.uint64]
-Numbers = NDArray[np.int64]
 #: (n,) of what clicks added to a memory.
-Clicks = NDArray[np.void]
+Added = NDArray[np.void]
 
 #: Hashes of the list's id and of the item's name, 0 where nothing is left to take away; the row of the query, and which
 #: of its lists it was; the sums of clicks and of looks.
@@ -38,10 +37,10 @@ class LastClicks:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: Clicks = np.zeros(0, FIELDS)
+        self._kept: Added = np.zeros(0, FIELDS)
         self._count = 0
 
-    def add(self, clicks: Clicks) -> None:
+    def add(self, clicks: Added) -> None:
         """Add some in order; the oldest make room."""
         first = max(0, len(clicks) - self._most)
         self._make_room(min(self._most, self._count + len(clicks)))
@@ -54,7 +53,7 @@ class LastClicks:
             more = min(max(wanted, 2 * had), self._most) - had
             self._kept = np.concatenate([self._kept, np.zeros(more, FIELDS)])
 
-    def take(self, of: int, item: int) -> Clicks:
+    def take(self, of: int, item: int) -> Added:
         """What a list added for an item; nothing, from then on."""
         return self._taken((self._kept["list"] == of) & (self._kept["item"] == item))
 
@@ -62,7 +61,7 @@ class LastClicks:
         """Drop those of some items."""
         self._taken(np.isin(self._kept["item"], items))
 
-    def _taken(self, which: NDArray[np.bool_]) -> Clicks:
+    def _taken(self, which: NDArray[np.bool_]) -> Added:
         found = self._kept[which].copy()
         for name in ("list", "item"):
             self._kept[name][which] = 0

@@ -64,7 +64,7 @@ class Shown(Join):
                 case Click():
                     said = self._list(record, message)
                 case Feedback() if self._is_late_retraction(record, message):
-                    said, late = self._placed_of(record, message).log_ms, [record]
+                    said, late = self._part(record.time_ms, message).log_ms, [record]
                     self._counts[Fate.RETRACTED_LATE] += 1
                 case Feedback():
                     said = self._feedback(record, message)
@@ -134,16 +134,10 @@ class Shown(Join):
 
     def _is_late_retraction(self, given: Feedback, message: Message) -> bool:
         """Whether an action is taken back whose list is an event already."""
-        shown_ms = time_of(given.list_id)
-        if not given.retract or given.item is None or shown_ms is None:
+        if not given.retract or given.item is None or self._lists.find(given.list_id) is not None:
             return False
-        return (
-            self._lists.find(given.list_id) is None
-            and self._late_ms(shown_ms, self._placed_of(given, message)) > 0
-        )
-
-    def _placed_of(self, given: Feedback, message: Message) -> Part:
-        return self._part(given.time_ms, message)
+        shown_ms = time_of(given.list_id)
+        return shown_ms is not None and self._late_ms(shown_ms, self._part(given.time_ms, message)) > 0
 
     def _late_ms(self, shown_ms: int, part: Part) -> int:
         return part.placed_ms - shown_ms - self._window_ms

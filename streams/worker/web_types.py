@@ -14,7 +14,7 @@ def import_web_types() -> None:
     """Import what names types of the web before faust does. faust wants aiohttp there for the class of a client, which
     it names and does not make: 12 MB, and a fifth of a second of a start. Its web server, which is aiohttp, is off.
     """
-    if "aiohttp" in sys.modules:
+    if "aiohttp" in sys.modules or "faust.types.web" in sys.modules:
         return
     client = ModuleType(_CLIENT)
     client.ClientSession = object  # type: ignore[attr-defined]
