@@ -19,7 +19,7 @@ Conditions: 2 and 5 % of wrong clicks, a fifth poisoned (20 accounts), and wrong
 the right item four others of the list count as clicked, drawn in proportion to how places are examined.
 
 `--forms` without names measures the learner alone, without reworded queries. With `--taken-back`, each click on another
-item than the right one is taken back after 500 more lists, as late retractions are.
+item than the right one is taken back after 500 more lists, as late retractions are, if so many come.
 
 `--cost` prints what 100,000 queries of 16 items take, and how long a look-up takes on one thread, with a hundred near.
 
@@ -511,12 +511,8 @@ def main() -> None:
                 for seed in a.seeds:
                     for condition in a.conditions:
                         line = {"corpus": name, "shown": shown, "condition": condition, "seed": seed}
-                        print(
-                            json.dumps(
-                                line | compared(world, condition, seed, a.forms, taken_back=a.taken_back)
-                            ),
-                            flush=True,
-                        )
+                        found = compared(world, condition, seed, a.forms, taken_back=a.taken_back)
+                        print(json.dumps(line | found), flush=True)
 
 
 if __name__ == "__main__":

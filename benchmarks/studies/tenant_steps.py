@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.real_embeddings.trial import ndcg
-from benchmarks.studies.tenants import Numbers, Package, learned, opened
+from benchmarks.studies.tenants import Numbers, Package, divided, learned, maps_of_others, opened
 from kinstream.learners.adapter import learner as adapter
 from kinstream.learners.models.query_map import query_map
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -67,16 +67,9 @@ def trial(
     draw = np.random.default_rng(seed + 100)
     changes: dict[str, list[list[float]]] = {name: [] for name in STEPS}
     for name, package in packages.items():
-        others = folder / f"without-{name}"
-        others.mkdir()
-        for other in packages.keys() - {name}:
-            (others / f"{other}.npz").write_bytes((folder / f"{other}.npz").read_bytes())
-        settings = {"seed": seed, "rank": rank, "prior": str(others / "*.npz")}
+        settings = {"seed": seed, "rank": rank, "prior": maps_of_others(packages, name, folder)}
         for tenant in package.tenants():
-            rows = draw.permutation(np.flatnonzero(package.parts == tenant))
-            own, never = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-            items, queries = package.items[np.sort(rows)], package.queries[never]
-            right = np.searchsorted(np.sort(rows), never)
+            rows, own, items, queries, right = divided(package, tenant, draw)
             before = ndcg(queries, items, right)
             for steps, sizes in STEPS.items():
                 vars(adapter).update(sizes)

@@ -20,7 +20,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
+Rows = NDArray[np.floating[Any]]
 
 PACKAGES: Final = ("numpy", "scipy", "sklearn", "networkx")
 MOST: Final = 800
@@ -107,6 +108,40 @@ def promoted(serving: Ranking, candidate: Ranking, right: Numbers, seed: int) ->
     return series.played(DRAFTED)[0] is not None
 
 
+def maps_of_others(packages: dict[str, Package], name: str, folder: Path) -> str:
+    """A folder with the maps of all packages but one, of those in `folder`, as the setting `prior` names them."""
+    others = folder / f"without-{name}"
+    others.mkdir()
+    for other in packages.keys() - {name}:
+        (others / f"{other}.npz").write_bytes((folder / f"{other}.npz").read_bytes())
+    return str(others / "*.npz")
+
+
+class Division(NamedTuple):
+    """The functions of a tenant in two halves.
+
+    Parameters
+    ----------
+    rows, own : of all functions, and of those that may be asked.
+    items, queries : of all functions, and of those that nobody asks.
+    right : of these queries the rows in `items`.
+    """
+
+    rows: Numbers
+    own: Numbers
+    items: Rows
+    queries: Rows
+    right: Numbers
+
+
+def divided(package: Package, tenant: str, draw: np.random.Generator) -> Division:
+    """A division that is drawn."""
+    rows = draw.permutation(np.flatnonzero(package.parts == tenant))
+    own, never = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    every = np.sort(rows)
+    return Division(rows, own, package.items[every], package.queries[never], np.searchsorted(every, never))
+
+
 def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) -> dict[str, list[list[float]]]:
     """By contender, for each tenant its changes in percent after `PAIRS` own pairs."""
     draw = np.random.default_rng(seed)
@@ -116,17 +151,11 @@ def trial(packages: dict[str, Package], seed: int, passes: int, folder: Path) ->
         np.savez(folder / f"{name}.npz", W=query_map(sister).arrays["W"])
     found: dict[str, list[list[float]]] = {contender: [] for contender in CONTENDERS}
     for name, package in packages.items():
-        others = folder / f"without-{name}"
-        others.mkdir()
-        for other in packages.keys() - {name}:
-            (others / f"{other}.npz").write_bytes((folder / f"{other}.npz").read_bytes())
+        others = maps_of_others(packages, name, folder)
         for tenant in package.tenants():
-            rows = draw.permutation(np.flatnonzero(package.parts == tenant))
-            own, never = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-            items, queries = package.items[np.sort(rows)], package.queries[never]
-            right = np.searchsorted(np.sort(rows), never)
+            _, own, items, queries, right = divided(package, tenant, draw)
             before, first = ndcg(queries, items, right), ranked(queries, items, DEPTH)
-            for contender, prior in (("alone", None), ("prior", str(others / "*.npz"))):
+            for contender, prior in (("alone", None), ("prior", others)):
                 models = [learned(package, own[:pairs], seed=seed, prior=prior) for pairs in PAIRS]
                 mapped = [query_map(model)(queries) for model in models]
                 found[contender].append([100.0 * (ndcg(one, items, right) / before - 1.0) for one in mapped])
