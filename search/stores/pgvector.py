@@ -1,8 +1,9 @@
 """PostgreSQL with the extension pgvector, through psycopg.
 
 All queries of a request are one statement, so they see one snapshot, which the answer names. An index for the column
-and the distance is used as for a query of the user's own. No statement relies on an earlier one of its connection, or
-on what the table was before: a pooler may lie between, and the table may change.
+and the distance is used as for a query of the user's own. No statement relies on what the table was before, nor, where
+a pooler lies between, on an earlier one of its connection. Without a pooler, what comes often is prepared, except with
+a filter: its operands may want other plans.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from kinstream.search.stores.base import (
 )
 from kinstream.search.stores.filters import Condition, conditions
 from kinstream.search.stores.pgvector_candidates import LANGUAGE, OPERATORS, Column
-from kinstream.search.stores.postgres import TIMES, SessionlessConnection, local, sessionless
+from kinstream.search.stores.postgres import TIMES, SessionlessConnection, direct, local, sessionless
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
 
 #: Statements that are kept, by number of queries and shape of the filter.
 _STATEMENTS: Final = 128
+#: A statement that a connection has had as often is prepared there.
+_OFTEN: Final = 5
 #: Types that a column may have.
 _TYPES: Final = ("vector", "halfvec")
 #: What an operand of a filter can be guilty of.
@@ -62,8 +65,13 @@ _UNFIT: Final = (
     errors.CharacterNotInRepertoire,
     errors.UntranslatableCharacter,
 )
-#: What a new connection may find, whose search path or role is another one.
-_MOVED: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.InsufficientPrivilege)
+#: What a new connection may mend: it may have another search path or role, and has prepared nothing for old columns.
+_MOVED: Final = (
+    errors.UndefinedTable,
+    errors.InvalidSchemaName,
+    errors.InsufficientPrivilege,
+    errors.FeatureNotSupported,
+)
 _COLUMN: Final = (
     "select n.nspname, t.typname, a.atttypmod, c.relkind in ('r', 'p', 'm') and has_table_privilege(c.oid, 'select')"
     " from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace"
@@ -149,9 +157,7 @@ class PgVector:
         try:
             column = self._look(self._checking)
             # All that a search does but for looking at rows.
-            self._run(
-                self._checking, self._statement(column, 1, ()), [*_operands(column, np.zeros((1, 1))), 0]
-            )
+            self._run(self._checking, self._statement(column, 1, (), 0), _operands(column, np.zeros((1, 1))))
             if self._place.text or self._place.signals:
                 self._check_ranking(column)
         except psycopg.Error as error:
@@ -210,8 +216,7 @@ class PgVector:
                 raise StoreAway(f"{place.collection} has no column {place.text}")
             if rows[0][1] != "tsvector":
                 raise StoreAway(f"{place.collection}.{place.text} is of the type {rows[0][1]}, not tsvector")
-        limits = [0] * (2 if place.text else 1)
-        self._run(self._checking, self._ranking(column, 1, ()), [None, None, "a", *limits])
+        self._run(self._checking, self._ranking(column, 1, (), 0), [None, None, "a"])
 
     def _look(self, idle: queue.LifoQueue[_Timed]) -> Column:
         """What the column is now.
@@ -246,11 +251,11 @@ class PgVector:
         self._see_that_it_fits(column, dimension)
         scaled, exponents = scaled_by_powers(queries)
         shape = tuple((one.column, one.operator) for one in wanted)
-        statement = self._statement(column, number, shape)
-        values = [*_operands(column, scaled), *(one.value for one in wanted), k]
+        statement = self._statement(column, number, shape, k)
+        values = [*_operands(column, scaled), *(one.value for one in wanted)]
         hits: list[list[Hit]] = [[] for _ in queries]
         version = None
-        for row in self._run(self._idle, statement, values):
+        for row in self._run(self._idle, statement, values, not wanted):
             query, version, name, similarity, *fields = row
             # A vector of zeros has no cosine.
             if name is not None and not math.isnan(similarity):
@@ -295,8 +300,8 @@ class PgVector:
                 exponents.append(int(powers[0]))
             values.append(one.text)
         shape = tuple((one.column, one.operator) for one in wanted)
-        values += [*(one.value for one in wanted), n] * (2 if self._place.text else 1)
-        answer = self._run(self._idle, self._ranking(column, len(asked), shape), values)
+        values += [one.value for one in wanted] * (2 if self._place.text else 1)
+        answer = self._run(self._idle, self._ranking(column, len(asked), shape, n), values, not wanted)
         found = ranking.candidates(self._place, asked, exponents, answer)
         if (
             column.dimension is None
@@ -307,10 +312,12 @@ class PgVector:
             raise BadVectors(f"{dimension} numbers; no vector of {self._place.collection} has as many")
         return StoreCandidates(found, answer[0][1])
 
-    def _composed_ranking(self, column: Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
-        """The statement for the candidates of so many queries; `shape` as of `_composed`."""
+    def _composed_ranking(
+        self, column: Column, number: int, shape: tuple[tuple[str, str], ...], n: int
+    ) -> str:
+        """The statement for `n` candidates by each way of so many queries; `shape` as of `_composed`."""
         language = str(self._place.options.get("language", LANGUAGE))
-        return ranking.statement(self._place, column, number, _rules(shape), language)
+        return ranking.statement(self._place, column, number, n, _rules(shape), language)
 
     def _strange(self, column: Column) -> str:
         """A statement that has a row if the table has vectors, and none of the dimension that is its parameter."""
@@ -324,9 +331,10 @@ class PgVector:
             .as_string(None)
         )
 
-    def _composed(self, column: Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
-        """The statement whose parameters are so many queries, their dimension, the operands of the filter, and k.
+    def _composed(self, column: Column, number: int, shape: tuple[tuple[str, str], ...], k: int) -> str:
+        """The statement whose parameters are so many queries, their dimension, and the operands of the filter.
 
+        `k` is no parameter, because a plan for any number of rows would be another one.
         Rows without an id or a vector are left out, and so are those of another dimension than the queries.
 
         Parameters
@@ -343,8 +351,8 @@ class PgVector:
         return (
             sql.SQL(
                 "select q.n, pg_current_snapshot()::text, near.* from (values {queries}) q(n, v) left join lateral"
-                " (select {id}, {sign}({far}){columns} from {table} where {rules} order by {far} limit %s) near on true"
-                " order by 1, 4 desc"
+                " (select {id}, {sign}({far}){columns} from {table} where {rules} order by {far} limit {k}) near"
+                " on true order by 1, 4 desc"
             )
             .format(
                 queries=sql.SQL(", ").join(
@@ -356,32 +364,50 @@ class PgVector:
                 columns=self._columns,
                 table=self._table,
                 rules=sql.SQL(" and ").join(rules),
+                k=sql.Literal(k),
             )
             .as_string(None)
         )
 
-    def _run(self, idle: queue.LifoQueue[_Timed], statement: str, parameters: Any = None) -> list[Any]:
-        """The rows of a statement, asked by a connection that is idle, or by a new one."""
+    def _run(
+        self,
+        idle: queue.LifoQueue[_Timed],
+        statement: str,
+        parameters: Any = None,
+        plain: bool = True,
+    ) -> list[Any]:
+        """The rows of a statement, asked by a connection that is idle, or by a new one.
+
+        Parameters
+        ----------
+        plain : one plan fits all parameters.
+        """
         with contextlib.suppress(queue.Empty):
             connection = idle.get_nowait()
             try:
-                return self._asked(idle, connection, statement, parameters)
+                return self._asked(idle, connection, statement, parameters, plain)
             except psycopg.OperationalError as error:
                 if not connection.closed or isinstance(error, _Late):
                     raise
                 # The server has ended it meanwhile, and with it those that are as old.
                 self.close()
-        return self._asked(idle, self._connected(), statement, parameters)
+        return self._asked(idle, self._connected(), statement, parameters, plain)
 
     def _asked(
-        self, idle: queue.LifoQueue[_Timed], connection: _Timed, statement: str, parameters: Any
+        self,
+        idle: queue.LifoQueue[_Timed],
+        connection: _Timed,
+        statement: str,
+        parameters: Any,
+        plain: bool,
     ) -> list[Any]:
         """The rows of a statement; keeps the connection if it is still good."""
         try:
             # One message to the server, and so one transaction, which a pooler does not part.
             with connection.pipeline():
                 connection.execute(self._settings)
-                found = connection.execute(statement, parameters)
+                # Not False: a statement that comes often is prepared.
+                found = connection.execute(statement, parameters, prepare=None if plain else False)
             return found.fetchall()
         finally:
             if connection.closed:
@@ -397,6 +423,8 @@ class PgVector:
             # In whole seconds, and never less than two: libpq's rule.
             connect_timeout=max(2, math.ceil(self._place.seconds)),
         )
+        if direct(made):
+            made.prepare_threshold = _OFTEN
         made.adapters.register_dumper(_Packed, _PackedDumper)
         for name, loader in TIMES.items():
             made.adapters.register_loader(name, loader)

@@ -47,12 +47,12 @@ class Column(NamedTuple):
 
 
 def statement(
-    place: Place, column: Column, number: int, rules: Sequence[sql.Composable], language: str
+    place: Place, column: Column, number: int, n: int, rules: Sequence[sql.Composable], language: str
 ) -> str:
-    """The statement for so many queries.
+    """The statement for so many queries, and `n` candidates of each by vector and by text.
 
-    Its parameters are, of each query, its vector, its mapped vector and its text; n, and then again the rest:
-    dimension (of a column without one), the operands of `rules`, n; the last three again if the space has a text.
+    Its parameters are, of each query, its vector, its mapped vector and its text; then the operands of `rules`, twice
+    if the space has a text. `n` is none, because a plan for any number of rows would be another one.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def statement(
         near_rules.append(sql.SQL("{0}.vector_dims({1}) = {0}.vector_dims(q.mapped)").format(schema, vector))
     near = sql.SQL(
         "(select false, {held} from {table} t where {rules}"
-        " order by {vector} operator({schema}.{far}) q.mapped limit %s)"
+        " order by {vector} operator({schema}.{far}) q.mapped limit {n})"
     ).format(
         held=held,
         table=table,
@@ -93,6 +93,7 @@ def statement(
         vector=vector,
         schema=schema,
         far=sql.SQL(operator),
+        n=sql.Literal(n),
     )
     matching: sql.Composable = sql.SQL("")
     words: sql.Composable = sql.SQL("")
@@ -104,13 +105,14 @@ def statement(
         text_rules = [sql.SQL("{} is not null").format(name), sql.SQL("{} @@ w.any_word").format(text)]
         matching = sql.SQL(
             " union all (select true, {held} from {table} t where {rules}"
-            ' order by {rank} desc, {name}::text collate "C" limit %s)'
+            ' order by {rank} desc, {name}::text collate "C" limit {n})'
         ).format(
             held=held,
             table=table,
             rules=sql.SQL(" and ").join([*text_rules, *rules]),
             rank=sql.SQL(_RANK).format(text=text),
             name=name,
+            n=sql.Literal(n),
         )
     found = sql.SQL("({near}{matching})").format(near=near, matching=matching)
     if column.placed:

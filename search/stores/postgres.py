@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that need no session: behind a pooler, each transaction may be another server's.
 
-Nothing is prepared under a name, and settings hold for one transaction. Startup options, which poolers refuse, become
-such settings.
+Nothing is prepared under a name unless a connection is direct, and settings hold for one transaction. Startup options,
+which poolers refuse, become such settings.
 """
 
 from __future__ import annotations
@@ -101,6 +101,15 @@ def _settings(options: str) -> dict[str, str]:
             raise SettingsError("connection: its options are settings, written as -c NAME=VALUE")
         found[setting[1].replace("-", "_")] = setting[2]
     return found
+
+
+def direct(connection: Connection[Any]) -> bool:
+    """Whether no pooler lies between: the process that greeted is the one that answers.
+
+    A pooler greets before a server is chosen, with a number of its own.
+    """
+    (answers,) = connection.execute("select pg_backend_pid()").fetchone() or (None,)
+    return bool(answers == connection.info.backend_pid)
 
 
 def local(settings: Mapping[str, str]) -> sql.Composed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ def store(url: str, table: str, **more: object) -> Store:
     return kinds.create("pgvector", place)
 
 
-def test_nothing_is_sent_after_the_sync_of_a_request(
-    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A pooler that has released the server takes another one for what follows, and it never gets that one back.
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+    """The kinds of messages that connections have sent since they were made, or since it was asked last."""
     connect = psycopg.Connection.connect
+    path, seen = tmp_path / "trace", 0
 
-    with (tmp_path / "trace").open("w") as trace:
+    with path.open("w") as trace:
 
         def traced(*arguments: Any, **more: Any) -> Any:
             made = connect.__func__(*arguments, **more)  # type: ignore[attr-defined]
@@ -59,13 +59,56 @@ def test_nothing_is_sent_after_the_sync_of_a_request(
             made.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
             return made
 
+        def new() -> list[str]:
+            nonlocal seen
+            lines = [line.split()[2] for line in path.read_text().splitlines() if line[0] == "F"]
+            seen, before = len(lines), seen
+            return lines[before:]
+
         monkeypatch.setattr(psycopg.Connection, "connect", classmethod(traced))
-        one = store(server.url, "shoes")
-        assert one.check() == 4
+        yield new
+
+
+#: Of a new connection: the server's own number.
+GREETING = ["Query"]
+PLANNED = ["Parse", "Bind", "Describe", "Execute"]
+PREPARED = ["Bind", "Describe", "Execute"]
+
+
+def test_nothing_is_sent_after_the_sync_of_a_request(server: Postgres, sent: Callable[[], list[str]]) -> None:
+    # A pooler that has released the server takes another one for what follows, and it never gets that one back.
+    one = store(server.url, "shoes")
+    assert one.check() == 4
+    assert one.search(X[:3], 2, None).hits[0][0].id == "shoes-0"
+    one.close()
+    request = [*PLANNED * 2, "Sync"]
+    assert sent() == [*GREETING, *request * 2, *GREETING, *request, "Terminate", "Terminate"]
+
+
+@pytest.mark.parametrize("where", [None, {"lang": ["en", "de"]}], ids=["without a filter", "with a filter"])
+def test_what_comes_often_is_prepared_without_a_filter(
+    server: Postgres, sent: Callable[[], list[str]], where: Any
+) -> None:
+    one = store(server.url, "shoes")
+    assert one.check() == 4
+    first = one.search(X[:3], 2, where).hits
+    for _ in range(5):
+        assert one.search(X[:3], 2, where).hits == first
+    sent()
+    assert one.search(X[:3], 2, where).hits == first
+    # The settings of a request have no operands.
+    assert sent() == [*PREPARED, *(PLANNED if where else PREPARED), "Sync"]
+    one.close()
+
+
+def test_nothing_is_prepared_by_a_pooler(pooler: str, sent: Callable[[], list[str]]) -> None:
+    one = store(pooler, "shoes")
+    assert one.check() == 4
+    for _ in range(8):
+        sent()
         assert one.search(X[:3], 2, None).hits[0][0].id == "shoes-0"
-        one.close()
-    sent = [line.split()[2] for line in (tmp_path / "trace").read_text().splitlines() if line[0] == "F"]
-    assert sent == [*["Parse", "Bind", "Describe", "Execute"] * 2, "Sync"] * 3 + ["Terminate"] * 2
+    assert sent() == [*PLANNED * 2, "Sync"]
+    one.close()
 
 
 @pytest.mark.parametrize("late", [False, True])
