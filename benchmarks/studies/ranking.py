@@ -9,6 +9,8 @@
   themselves, a bound; `fitted` are the likeliest ones of one half of these, measured on the other.
 - nothing: the ranking that people have, similarity or half and half, is right. Its first item is the answer of each
   query (`first`), or answers are drawn with odds by its values (`drawn`), so that no ranking is better.
+- titles: as text without poison, where items have a second vector, that of the function's name: fixed thirds, and
+  `ranking` with its similarity among the scores, and without.
 - useless: ten signals that say nothing, beside similarity and BM25: what they cost.
 - scale: BM25 becomes tenfold after 2,000 of about 2,500 clicked lists: what that loses against the same lists without.
 
@@ -23,6 +25,7 @@ import argparse
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -32,14 +35,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.real_embeddings.corpora import COMMON, opened, texts
+from benchmarks.real_embeddings.corpora import COMMON, DOCSTRINGS, functions_in, opened, texts
 from kinstream.evaluation.queries.baselines import Scores as ScoresOf
 from kinstream.evaluation.queries.measures import ranked
-from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals
+from kinstream.evaluation.queries.signals import HALF_AND_HALF, Signals, blended
 from kinstream.evaluation.queries.sources import Corpus
 from kinstream.evaluation.queries.split import Split, split
 from kinstream.learners.ranking.blend import Blend
 from kinstream.learners.ranking.learner import Ranking
+from kinstream.producers.simulated.minilm import Encoder
 from kinstream.producers.simulated.searchers import Searchers, searches
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.scores import Scores
@@ -54,6 +58,10 @@ USELESS: Final = 10
 PLACES: Final = 20
 #: How much the present ranking says of what is right where answers are drawn by it.
 SHARPNESS: Final = 20.0
+TITLE: Final = "title"
+TITLE_TOKENS: Final = 32
+THIRDS: Final = Blend.fixed({SIMILARITY: 1.0, TEXT: 1.0, TITLE: 1.0})
+_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 #: Steps of Newton to the likeliest weights.
 STEPS: Final = 12
 
@@ -64,15 +72,66 @@ def corpus_of(name: str, with_texts: bool = True) -> Corpus:
     if not with_texts:
         return Corpus(found.queries, found.items)
     if name.removesuffix(COMMON) == "scientific":
-        with gzip.open(
-            Path(os.environ.get("KINSTREAM_DATA", "../shared/data")) / "minilm_docs.jsonl.gz",
-            "rt",
-            encoding="utf-8",
-        ) as file:
-            rows = [json.loads(line) for line in file]
+        rows = _scientific()
         return Corpus(found.queries, found.items, ([r["query"] for r in rows], [r["item"] for r in rows]))
     both = texts(name.removesuffix(COMMON))
     return Corpus(found.queries, found.items, ([*both], [*both.values()]))
+
+
+def _scientific() -> list[dict[str, str]]:
+    """Name, query and item of each function."""
+    path = Path(os.environ.get("KINSTREAM_DATA", "../shared/data")) / "minilm_docs.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def titles_of(name: str, corpus: Corpus) -> Rows:
+    """(n, 384) MiniLM of the words of each function's name."""
+    if name == "scientific":
+        found = [row["name"] for row in _scientific()]
+    else:
+        assert corpus.texts is not None
+        every = [one for package in DOCSTRINGS[name] for one in functions_in(package)]
+        named = {one.query: one.name for one in reversed(every)}
+        found = [named[query] for query in corpus.texts[0]]
+    vectors = Encoder()([" ".join(_WORD.findall(one)) for one in found], TITLE_TOKENS)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def titles(name: str, seed: int) -> dict[str, Any]:
+    """NDCG@10 of half and half, and changes against it."""
+    corpus = corpus_of(name)
+    own = Signals(corpus)
+    assert own.text is not None
+    every = {
+        TEXT: np.concatenate([own.text(rows) for rows in np.array_split(np.arange(len(corpus.queries)), 20)])
+    }
+    own.text = every[TEXT].__getitem__
+    every[TITLE] = np.asarray(corpus.queries @ titles_of(name, corpus).T)
+    parts = split(corpus.queries, corpus.items, seed, len(corpus.queries) - TESTED, TESTED)
+
+    def ndcg(blend: Blend, mapped: ScoresOf) -> float:
+        def values(rows: NDArray[Any]) -> Rows:
+            signals = {SIMILARITY: own.similarity(rows), ADAPTED: mapped(rows)}
+            signals |= {of: one[rows] for of, one in every.items()}
+            return np.stack(
+                [blended(blend, {of: one[at] for of, one in signals.items()}) for at in range(len(rows))]
+            )
+
+        return float(gains(values, parts).mean())
+
+    best, scores = own.shown(parts.learned, PLACES)
+    had = ndcg(HALF_AND_HALF, own.similarity)
+    line = {"thirds": ndcg(THIRDS, own.similarity)}
+    found = parts.searches(Searchers(), LISTS, seed, best)
+    more = {TITLE: np.take_along_axis(every[TITLE][parts.learned], best, axis=1)}
+    for which, said in (("ranking", scores), ("ranking with titles", scores | more)):
+        model = Ranking(HALF)
+        for block in parts.clicks(found, scores=said):
+            model.learn(block)
+        line[which] = ndcg(model.blend, own.mapped(partial(_cosines, model, model.W)))
+    changed = {which: round(100.0 * (one / had - 1.0), 2) for which, one in line.items()}
+    return {"had": round(had, 4)} | changed | {"weights": model.weights}
 
 
 def compared(name: str, seeds: list[int], with_texts: bool, shares: list[float]) -> None:
@@ -391,6 +450,7 @@ def nothing(name: str, seed: int) -> dict[str, Any]:
 
 PARTS: Final[dict[str, Callable[[str, int], dict[str, Any]]]] = {
     "signals": signals,
+    "titles": titles,
     "useless": useless,
     "scale": scale,
     "nothing": nothing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from kinstream.gate.lists.list_id import Shown
@@ -61,6 +62,7 @@ class Query(NamedTuple):
     items : of the catalogue, for queries by item.
     where : the filter of the request; None without one.
     texts : n of them, for a space that is searched by words too; None without.
+    own : vectors (n, d') float32 for signals that are similarities, by name; without one, `rows` are compared.
     explain : whether neighbours show their signals.
     actor : whom the lists are shown to.
     recorded : whether the lists may be recorded: neighbours have their signals.
@@ -76,6 +78,7 @@ class Query(NamedTuple):
     explain: bool = False
     actor: Actor = Actor()
     recorded: bool = False
+    own: Mapping[str, Vectors] = MappingProxyType({})
 
 
 class Side(NamedTuple):
@@ -136,6 +139,8 @@ class Space(ABC):
     #: Whether neighbours have signals that an answer can show, and whether queries can be texts.
     explains: bool = False
     texts: bool = False
+    #: Signals for which queries may have vectors of their own.
+    comparable: tuple[str, ...] = ()
 
     def __init__(
         self, settings: Settings, name: str, learner: str, subscription: Subscription | None

@@ -46,6 +46,7 @@ class RankedSpace(StoreSpace):
         assert isinstance(store, RankingStore)
         self._candidates = store.candidates
         self.texts = bool(section.text)
+        self.comparable = section.signals
         self._known = section.known_signals
         #: The last blend that was looked at, and what the log says of weights that are lost.
         self._seen: Blend | None = None
@@ -115,16 +116,17 @@ class RankedSpace(StoreSpace):
         TooLarge : the model maps it to numbers that are none.
         """
         text = None if query.texts is None else query.texts[row]
+        own = {name: rows[row] for name, rows in query.own.items()}
         if query.rows is None or mapped is None:
-            return Asked(None, None, text)
+            return Asked(None, None, text, own)
         if not np.isfinite(mapped).all():
             raise TooLarge(row, "mapped numbers")
         plain = query.rows[row]
         # A vector of zeros has no cosine.
         if self._cosine and not plain.any():
-            return Asked(None, None, text)
+            return Asked(None, None, text, own)
         learned = model.adapted and (mapped.any() or not self._cosine)
-        return Asked(model.asking(plain), model.asking(mapped) if learned else None, text)
+        return Asked(model.asking(plain), model.asking(mapped) if learned else None, text, own)
 
     def _ordered(
         self, blend: Blend, found: Candidates, query: Query, recalled: Recalled | None

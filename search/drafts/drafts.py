@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -95,16 +96,26 @@ def rows_of(
     return [row for row, query in enumerate(queries) if chosen(query)]
 
 
-def of_queries(vectors: Vectors | None, texts: Sequence[str] | None = None) -> list[bytes]:
+def of_queries(
+    vectors: Vectors | None,
+    texts: Sequence[str] | None = None,
+    own: Mapping[str, Vectors] = MappingProxyType({}),
+) -> list[bytes]:
     """What tells queries from one another: the bytes of each vector, float32, little-endian, and its text.
 
     Parameters
     ----------
     vectors : (n, d); None for queries by text alone.
     texts : n; None for queries by vector alone.
+    own : vectors (n, d') for signals, by name.
     """
-    rows = [] if vectors is None else [query.tobytes() for query in np.asarray(vectors, "<f4")]
-    if texts is None:
-        return rows
-    words = [b"text/" + text.encode("utf-8", "surrogatepass") for text in texts]
-    return [row + word for row, word in zip(rows or [b""] * len(words), words, strict=True)]
+    parts = [] if vectors is None else [_bytes(vectors)]
+    if texts is not None:
+        parts.append([b"text/" + text.encode("utf-8", "surrogatepass") for text in texts])
+    for name, rows in sorted(own.items()):
+        parts.append([f"own/{name}/".encode("utf-8", "surrogatepass") + row for row in _bytes(rows)])
+    return [b"".join(query) for query in zip(*parts, strict=True)]
+
+
+def _bytes(vectors: Vectors) -> list[bytes]:
+    return [query.tobytes() for query in np.asarray(vectors, "<f4")]

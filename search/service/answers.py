@@ -27,6 +27,7 @@ from kinstream.search.service.requests import (
     SearchRequest,
     SimilarItemsRequest,
     SimilarRequest,
+    parted,
     read,
     rows_of,
 )
@@ -35,7 +36,7 @@ from kinstream.search.service.traces import note_model
 from kinstream.search.spaces.errors import NotReady, UnknownItem, WrongDimension
 from kinstream.search.stores.base import BadFilter, BadText, BadVectors, StoreAway
 from kinstream.streams.records.gate import UNADAPTED, Version
-from kinstream.streams.records.values import Vectors
+from kinstream.streams.records.values import DEFAULT_MODALITY, Vectors
 
 #: What a space raises for a request that it does not answer.
 _REFUSED = (TooLarge, Unsupported, NotReady, WrongDimension, UnknownItem, BadFilter, StoreAway)
@@ -57,12 +58,21 @@ class Answering:
         if asked.explain and not space.explains:
             detail = f"the space {space.name!r} ranks by one distance, which each neighbour shows"
             raise Refused(422, Why.INVALID, detail, place="explain")
-        rows = None if asked.vectors is None else self._rows(asked.vectors, space)
+        given, own = parted(asked.vectors, space.comparable, MAX_ROWS)
+        if given is None and asked.texts is None:
+            place = "vectors" if asked.vectors is None else f"vectors.{DEFAULT_MODALITY}"
+            raise Refused(422, Why.INVALID, "Field required", place=place)
+        rows = None if given is None else self._rows(given, space)
         texts = None if asked.texts is None else self._texts(asked.texts, rows, space)
-        names = of_queries(rows, texts)
+        number = len(texts or ()) if rows is None else len(rows)
+        for name, table in own.items():
+            if len(table) != number:
+                detail = f"{len(table)} vectors, and {number} queries"
+                raise Refused(422, Why.INVALID, detail, place=f"vectors.{name}")
+        names = of_queries(rows, texts, own)
         actor = Actor(asked.session, asked.user)
         query = Query(names, asked.k, asked.query_id, rows, (), asked.filter, texts, asked.explain, actor)
-        return self._answer(space, query)
+        return self._answer(space, query._replace(own=own))
 
     def similar_posted(self, item: str, body: bytes) -> bytes:
         asked = read(SimilarRequest, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from kinstream.search.service.refusals import Refused, Why
 from kinstream.streams.records.checks import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
 from kinstream.streams.records.foreign.narrowing import lost, narrowed
 from kinstream.streams.records.lists.feedback import HEAVIEST
-from kinstream.streams.records.values import Vectors
+from kinstream.streams.records.values import DEFAULT_MODALITY, Vectors
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
 MOST: Final = 1e15
@@ -35,7 +36,7 @@ Text = Annotated[str, Field(max_length=8_192, pattern=r"^[^\x00]*$")]
 Texts = Annotated[list[Text], Field(min_length=1)]
 VECTORS: Final = (
     "Raw features. A list of vectors, or one vector; of several modalities, an object with either for each, the same "
-    "number of rows in all."
+    f"number of rows in all. Where signals are vectors, an object too: `{DEFAULT_MODALITY}`, and those for signals."
 )
 
 _TEXTS: Final[TypeAdapter[list[str]]] = TypeAdapter(Texts)
@@ -266,6 +267,33 @@ def checked(rows: list[list[float]], size: int | None, place: str, most: int, wh
     if (loss := lost(table)) is not None:
         raise Refused(422, Why.INVALID, loss[1], place=f"{place}[][{loss[0]}]")
     return narrowed(table)
+
+
+def parted(given: Any, signals: Sequence[str], most: int) -> tuple[Any, dict[str, Vectors]]:
+    """What is given for the vectors of queries, None for nothing, and tables (n, d) float32 for signals by name.
+
+    Parameters
+    ----------
+    signals : those for which queries may have vectors of their own: none where an object is of modalities.
+    most : vectors of a request.
+
+    Raises
+    ------
+    Refused : another signal, too many vectors, or a number that float32 does not hold.
+    """
+    if not signals or not isinstance(given, dict):
+        return given, {}
+    for name in given:
+        if name not in (DEFAULT_MODALITY, *signals):
+            known = ", ".join((DEFAULT_MODALITY, *signals))
+            raise Refused(422, Why.INVALID, f"the space has {known}", place=f"vectors.{name}")
+    own = {
+        name: checked(given[name], None, f"vectors.{name}", most, "the signal")
+        for name in signals
+        if name in given
+    }
+    own.pop(DEFAULT_MODALITY, None)
+    return given.get(DEFAULT_MODALITY), own
 
 
 def rows_of(given: Any, modalities: Modalities | None, dimension: int | None, most: int) -> Vectors:

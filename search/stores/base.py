@@ -6,8 +6,9 @@ A store of your own is a class with these methods. Its distribution names it und
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,7 +48,7 @@ class Place:
     seconds : longest wait for one answer.
     options : the store's own.
     text : what is searched by words; empty for nothing.
-    signals : columns of numbers by which items are ranked.
+    signals : columns of numbers, and of further vectors of items, by which items are ranked.
     """
 
     connection: str
@@ -86,16 +87,42 @@ class Asked(NamedTuple):
     plain : (d,) float32, as the request has it; None for a query by text alone.
     mapped : (d,) float32, what the learned map makes of it; None where nothing is learned.
     text : None for a query by vector alone.
+    own : the query's vectors (d',) for signals that are similarities, by name.
     """
 
     plain: Vectors | None
     mapped: Vectors | None = None
     text: str | None = None
+    own: Mapping[str, Vectors] = MappingProxyType({})
 
     @property
     def nearest(self) -> Vectors | None:
         """The vector that candidates are near."""
         return self.plain if self.mapped is None else self.mapped
+
+    def compared(self, sizes: Mapping[str, int | None], whose: str) -> dict[str, Vectors]:
+        """The query's vector for each signal that is a similarity: its own one, or `plain` where that has its size.
+
+        Parameters
+        ----------
+        sizes : of these signals, by name; None takes any.
+        whose : signals they are, for the error.
+
+        Raises
+        ------
+        BadVectors : an own vector has another size, or is for another signal.
+        """
+        for name, vector in self.own.items():
+            if name not in sizes:
+                raise BadVectors(f"{whose}.{name} is no column of vectors")
+            if sizes[name] not in (None, len(vector)):
+                raise BadVectors(f"{len(vector)} numbers; {whose}.{name} has {sizes[name]}")
+        found = {name: self.own.get(name, self.plain) for name in sizes}
+        return {
+            name: vector
+            for name, vector in found.items()
+            if vector is not None and sizes[name] in (None, len(vector))
+        }
 
 
 class Candidates(NamedTuple):
@@ -106,7 +133,8 @@ class Candidates(NamedTuple):
     ids : m of them, distinct.
     fields : the columns of each.
     signals : by name, (m,) float64; NaN where an item has none. "similarity" and "adapted" are those to the query as it
-        is and as it was mapped, "text" how well the text matches (0 for not at all), the rest columns.
+        is and as it was mapped, "text" how well the text matches (0 for not at all), the rest columns: their numbers,
+        or similarities of their vectors to the query's.
     """
 
     ids: list[str]
@@ -166,7 +194,11 @@ class RankingStore(Store, Protocol):
 
 
 def signals_of(
-    place: Place, asked: Asked, rows: Sequence[Sequence[float | None]], powers: tuple[int, ...] = (0, 0)
+    place: Place,
+    asked: Asked,
+    rows: Sequence[Sequence[float | None]],
+    powers: Mapping[str, int] = MappingProxyType({}),
+    missing: Collection[str] = (),
 ) -> dict[str, NDArray[np.float64]]:
     """Signals of m candidates by name, (m,) float64. Those are left out that the query does not ask for.
 
@@ -174,20 +206,23 @@ def signals_of(
     ----------
     rows : of each candidate the similarity, the adapted similarity, how its text matches if the place has a text, and
         the place's `signals`; None, or what is not finite, is missing.
-    powers : of 2, by which the two similarities are to be multiplied.
+    powers : of 2, by which similarities are to be multiplied, by signal.
+    missing : columns of vectors that the query has none for.
     """
     names = [SIMILARITY, ADAPTED, *([TEXT] if place.text else []), *place.signals]
     # None becomes NaN.
     table = np.array(rows, np.float64).reshape(len(rows), len(names)).T.copy()
-    if any(powers):
-        with np.errstate(over="ignore"):
-            table[:2] = np.ldexp(table[:2], np.array(powers)[:, None])
+    for name, power in powers.items():
+        if power:
+            with np.errstate(over="ignore"):
+                at = names.index(name)
+                table[at] = np.ldexp(table[at], power)
     table[~np.isfinite(table)] = np.nan
     unasked = {
         name
         for name, value in ((SIMILARITY, asked.plain), (ADAPTED, asked.mapped), (TEXT, asked.text))
         if value is None
-    }
+    } | {*missing}
     return {name: column for name, column in zip(names, table, strict=True) if name not in unasked}
 
 

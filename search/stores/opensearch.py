@@ -48,9 +48,9 @@ class OpenSearch:
     Parameters
     ----------
     place : `connection` is the URL of the server, with user and password: `https://USER:PASSWORD@HOST:9200`;
-        `collection` is the index; `text` is a field that `match` can search, `signals` are numeric fields, `columns`
-        fields of the source. Options: `vector`, the field of vectors ("embedding"); `exact`, to find the nearest
-        without the index.
+        `collection` is the index; `text` is a field that `match` can search, `signals` are numeric fields, or
+        further ones of the type knn_vector, `columns` fields of the source. Options: `vector`, the field of vectors
+        ("embedding"); `exact`, to find the nearest without the index.
 
     Raises
     ------
@@ -65,6 +65,8 @@ class OpenSearch:
         self._space, self._similarity = _SPACES[place.distance]
         self._index = quote(place.collection, safe=",*")
         self._client = Client(place.connection, place.seconds)
+        #: Dimension of each signal that is a similarity; None before they were looked at.
+        self._beside: dict[str, int | None] | None = None
 
     def check(self) -> int | None:
         try:
@@ -79,7 +81,9 @@ class OpenSearch:
             raise StoreAway(
                 f"{self._place.collection} is no index, or several whose vectors differ in length"
             )
-        return sizes.pop()
+        size, beside = sizes.pop()
+        self._beside = dict(beside)
+        return size
 
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         found = self.candidates([Asked(row) for row in queries], k, where).found
@@ -87,15 +91,24 @@ class OpenSearch:
 
     def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
         rule = filter_of(where)
+        if self._beside is None and self._place.signals:
+            self.check()
+        sizes = self._beside or {}
+        compared = [one.compared(sizes, self._place.collection) for one in asked]
+        numbers = [name for name in self._place.signals if name not in sizes]
         dimension = next((len(one.plain) for one in asked if one.plain is not None), None)
         near = [self._near(one, n, rule) for one in asked]
         ids = [
             list(dict.fromkeys(hit["_id"] for hits in found for hit in hits))
             for found in self._searched(near, rule, dimension)
         ]
-        every = [self._signals(one, found) if found else [] for one, found in zip(asked, ids, strict=True)]
+        every = [
+            self._signals(one, beside, numbers, found) if found else []
+            for one, beside, found in zip(asked, compared, ids, strict=True)
+        ]
         answers = self._searched(every, None, dimension)
-        return StoreCandidates([self._found(*one) for one in zip(asked, answers, strict=True)], None)
+        answered = zip(asked, compared, answers, strict=True)
+        return StoreCandidates([self._found(*one) for one in answered], None)
 
     def close(self) -> None:
         self._client.close()
@@ -108,7 +121,7 @@ class OpenSearch:
         rules = [] if rule is None else [rule]
         if (vector := asked.nearest) is not None:
             if self._exact:
-                query = self._scored(vector, rules)
+                query = self._scored(self._vector, vector, rules)
             else:
                 near = {"vector": _scaled(vector)[0], "k": n} | ({} if rule is None else {"filter": rule})
                 query = {"knn": {self._vector: near}}
@@ -117,28 +130,31 @@ class OpenSearch:
             found.append({"query": self._matched(asked.text, rules), "size": n, "_source": False})
         return found
 
-    def _signals(self, asked: Asked, ids: list[str]) -> list[Any]:
+    def _signals(
+        self, asked: Asked, compared: dict[str, Vectors], numbers: list[str], ids: list[str]
+    ) -> list[Any]:
         """Searches for the columns of these items, and for each signal of them."""
         these: list[Any] = [{"ids": {"values": ids}}]
         shown = {
             "query": {"bool": {"filter": these}},
             "_source": list(self._place.columns) or False,
-            "docvalue_fields": list(self._place.signals),
+            "docvalue_fields": numbers,
         }
+        wanted = [(self._vector, asked.plain), (self._vector, asked.mapped), *compared.items()]
         queries = [
-            {"query": self._scored(vector, these), "_source": False}
-            for vector in (asked.plain, asked.mapped)
+            {"query": self._scored(field, vector, these), "_source": False}
+            for field, vector in wanted
             if vector is not None
         ]
         if asked.text is not None and self._place.text:
             queries.append({"query": self._matched(asked.text, these), "_source": False})
         return [{**one, "size": len(ids)} for one in (shown, *queries)]
 
-    def _scored(self, vector: Vectors, rules: list[Any]) -> Any:
-        """The query that scores all items with a vector exactly."""
-        params = {"field": self._vector, "query_value": _scaled(vector)[0], "space_type": self._space}
+    def _scored(self, field: str, vector: Vectors, rules: list[Any]) -> Any:
+        """The query that scores all items with a vector in that field exactly."""
+        params = {"field": field, "query_value": _scaled(vector)[0], "space_type": self._space}
         script = {"source": "knn_score", "lang": "knn", "params": params}
-        among = {"bool": {"filter": [*rules, {"exists": {"field": self._vector}}]}}
+        among = {"bool": {"filter": [*rules, {"exists": {"field": field}}]}}
         return {"script_score": {"query": among, "script": script}}
 
     def _matched(self, text: str, rules: list[Any]) -> Any:
@@ -187,28 +203,38 @@ class OpenSearch:
             raise StoreAway(f"{self._place.collection}: not all of the index has answered in time")
         return found
 
-    def _found(self, asked: Asked, answers: list[list[_Document]]) -> Candidates:
+    def _found(
+        self, asked: Asked, compared: dict[str, Vectors], answers: list[list[_Document]]
+    ) -> Candidates:
         shown, *scored = answers or [[]]
         rest = iter(scored)
 
         def scores(wanted: bool) -> dict[str, float]:
             return {one["_id"]: _score(one) for one in next(rest, ())} if wanted else {}
 
-        plain, mapped = (
-            {name: self._similar(vector, score) for name, score in scores(vector is not None).items()}
-            for vector in (asked.plain, asked.mapped)
-        )
+        def similar(vector: Vectors | None) -> dict[str, float]:
+            return {name: self._similar(vector, score) for name, score in scores(vector is not None).items()}
+
+        plain, mapped = similar(asked.plain), similar(asked.mapped)
+        beside = {name: similar(vector) for name, vector in compared.items()}
         words = scores(asked.text is not None)
         rows, fields = [], []
         for one in shown:
             name = one["_id"]
             # An item that has no word of the text is not among the answers.
             of_text = [words.get(name, 0.0)] if self._place.text else []
-            numbers = [_only(one.get("fields", {}).get(field)) for field in self._place.signals]
+            numbers = [
+                beside[field].get(name) if field in beside else _only(one.get("fields", {}).get(field))
+                for field in self._place.signals
+            ]
             rows.append([plain.get(name), mapped.get(name), *of_text, *numbers])
             source = one.get("_source", {})
             fields.append({field: _within(source, field) for field in self._place.columns})
-        return Candidates([one["_id"] for one in shown], fields, signals_of(self._place, asked, rows))
+        return Candidates(
+            [one["_id"] for one in shown],
+            fields,
+            signals_of(self._place, asked, rows, missing=(self._beside or {}).keys() - compared),
+        )
 
     def _similar(self, vector: Vectors | None, score: float) -> float:
         """The similarity to a query of a document with that score."""
@@ -217,22 +243,32 @@ class OpenSearch:
             return found
         return math.ldexp(found, _scaled(vector)[1])
 
-    def _checked(self, properties: Mapping[str, Any]) -> int | None:
-        """The dimension of an index with these fields; raises StoreAway if one is not what the settings say."""
+    def _checked(
+        self, properties: Mapping[str, Any]
+    ) -> tuple[int | None, tuple[tuple[str, int | None], ...]]:
+        """The dimension of an index with these fields, and those of the signals that are vectors.
+
+        Raises
+        ------
+        StoreAway : a field is not what the settings say.
+        """
         where = self._place.collection
         found = _field(properties, self._vector)
         if found.get("type") != "knn_vector":
             raise StoreAway(f"{where}.{self._vector} is of the type {found.get('type')}, not knn_vector")
-        space = found.get("method", {}).get("space_type", found.get("space_type", self._space))
-        if space != self._space:
-            raise StoreAway(
-                f"{where} compares by {space}, and the settings say distance = {self._place.distance!r}"
-            )
+        signals = {name: _field(properties, name) for name in self._place.signals}
+        beside = {name: one for name, one in signals.items() if one.get("type") == "knn_vector"}
+        for one in (found, *beside.values()):
+            space = one.get("method", {}).get("space_type", one.get("space_type", self._space))
+            if space != self._space:
+                raise StoreAway(
+                    f"{where} compares by {space}, and the settings say distance = {self._place.distance!r}"
+                )
         for name in (*self._place.signals, *([self._place.text] if self._place.text else [])):
             kind = _field(properties, name).get("type")
-            if kind is None or (name in self._place.signals and kind in ("text", "keyword", "knn_vector")):
+            if kind is None or (name in self._place.signals and kind in ("text", "keyword")):
                 raise StoreAway(f"{where} has no {'text' if name == self._place.text else 'numbers'} {name}")
-        return found.get("dimension")
+        return found.get("dimension"), tuple((name, one.get("dimension")) for name, one in beside.items())
 
 
 def _scaled(vector: Vectors) -> tuple[list[float], int]:

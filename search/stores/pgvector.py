@@ -41,6 +41,7 @@ from kinstream.search.stores.postgres import TIMES, SessionlessConnection, direc
 from kinstream.streams.configuration.service import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
+from kinstream.streams.signals import ADAPTED, SIMILARITY
 
 #: Statements that are kept, by number of queries and shape of the filter.
 _STATEMENTS: Final = 128
@@ -72,11 +73,12 @@ _MOVED: Final = (
     errors.InsufficientPrivilege,
     errors.FeatureNotSupported,
 )
-_COLUMN: Final = (
-    "select n.nspname, t.typname, a.atttypmod, c.relkind in ('r', 'p', 'm') and has_table_privilege(c.oid, 'select')"
+_COLUMNS: Final = (
+    "select a.attname, n.nspname, t.typname, a.atttypmod,"
+    " c.relkind in ('r', 'p', 'm') and has_table_privilege(c.oid, 'select')"
     " from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace"
     " join pg_class c on c.oid = a.attrelid"
-    " where a.attrelid = {}::regclass and a.attname = {} and not a.attisdropped"
+    " where a.attrelid = {}::regclass and a.attname = any({}) and not a.attisdropped"
 )
 
 
@@ -122,8 +124,9 @@ class PgVector:
     Parameters
     ----------
     place : `connection` is a URL or a string of libpq, empty for libpq's own variables; `collection` is the table, or
-        SCHEMA.TABLE; `text` is a column of the type tsvector. Options: `id`, `vector`: the columns; `language`: the
-        configuration by which the text of a query is split into words, as for that column.
+        SCHEMA.TABLE; `text` is a column of the type tsvector; `signals` are columns of numbers, vector or halfvec.
+        Options: `id`, `vector`: the columns; `language`: the configuration by which the text of a query is split into
+        words, as for that column.
 
     Raises
     ------
@@ -193,7 +196,12 @@ class PgVector:
                 column = self._look(self._idle)
             try:
                 return answer(column)
-            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
+            except (
+                psycopg.ProgrammingError,
+                psycopg.NotSupportedError,
+                psycopg.DataError,
+                BadVectors,
+            ) as error:
                 # The table may be another one than it was.
                 moved = isinstance(error, _MOVED)
                 if moved:
@@ -210,13 +218,16 @@ class PgVector:
         """See that the text is searchable and signals are numbers, without looking at rows."""
         place = self._place
         if place.text:
-            where = (sql.Literal(self._table.as_string(None)), sql.Literal(place.text))
-            rows = self._run(self._checking, sql.SQL(_COLUMN).format(*where).as_string(None))
-            if not rows:
+            found = self._columns_of(self._checking, [place.text])
+            if not found:
                 raise StoreAway(f"{place.collection} has no column {place.text}")
-            if rows[0][1] != "tsvector":
-                raise StoreAway(f"{place.collection}.{place.text} is of the type {rows[0][1]}, not tsvector")
-        self._run(self._checking, self._ranking(column, 1, (), 0), [None, None, "a"])
+            if (kind := found[place.text][1]) != "tsvector":
+                raise StoreAway(f"{place.collection}.{place.text} is of the type {kind}, not tsvector")
+        self._run(
+            self._checking,
+            self._ranking(column, 1, (), 0),
+            [None, None, "a", *[None] * len(column.beside)],
+        )
 
     def _look(self, idle: queue.LifoQueue[_Timed]) -> Column:
         """What the column is now.
@@ -225,20 +236,35 @@ class PgVector:
         ------
         StoreAway : it is not there, or of another type, or the server does not answer.
         """
-        where = (sql.Literal(self._table.as_string(None)), sql.Literal(self._name))
         try:
-            rows = self._run(idle, sql.SQL(_COLUMN).format(*where).as_string(None))
+            found = self._columns_of(idle, [self._name, *self._place.signals])
         except psycopg.Error as error:
             raise StoreAway(_line(error)) from None
-        if not rows:
+        if self._name not in found:
             raise StoreAway(f"{self._place.collection} has no column {self._name}")
-        schema, kind, dimension, placed = rows[0]
+        schema, kind, dimension, placed = found[self._name]
         if kind not in _TYPES:
             raise StoreAway(
                 f"{self._place.collection}.{self._name} is of the type {kind}, not {' or '.join(_TYPES)}"
             )
-        self._column = Column(schema, kind, dimension if dimension > 0 else None, placed)
+        beside = [
+            (name, found[name][1], found[name][2])
+            for name in self._place.signals
+            if name in found and found[name][1] in _TYPES
+        ]
+        self._column = Column(schema, kind, dimension, placed, tuple(beside))
         return self._column
+
+    def _columns_of(
+        self, idle: queue.LifoQueue[_Timed], names: list[str]
+    ) -> dict[str, tuple[str, str, int | None, bool]]:
+        """Of columns that are there: schema and name of the type, dimension, and whether rows have places."""
+        where = (sql.Literal(self._table.as_string(None)), sql.Literal(names))
+        rows = self._run(idle, sql.SQL(_COLUMNS).format(*where).as_string(None))
+        return {
+            name: (schema, kind, size if size > 0 else None, placed)
+            for name, schema, kind, size, placed in rows
+        }
 
     def _hits(self, column: Column, queries: Vectors, k: int, wanted: list[Condition]) -> StoreHits:
         """The hits in a column that is as it was seen.
@@ -286,23 +312,29 @@ class PgVector:
         """
         if dimension is not None:
             self._see_that_it_fits(column, dimension)
-        half = column.type == "halfvec"
+        sizes = {name: size for name, _, size in column.beside}
+        types = [column.type, column.type, *(kind for _, kind, _ in column.beside)]
         values: list[Any] = []
-        exponents = []
+        exponents: list[dict[str, int]] = []
         for one in asked:
-            for vector in (one.plain, one.nearest):
+            beside = one.compared(sizes, self._place.collection)
+            vectors = {SIMILARITY: one.plain, ADAPTED: one.nearest} | {
+                name: beside.get(name) for name in sizes
+            }
+            packed: list[_Packed | None] = []
+            exponents.append({})
+            for (name, vector), kind in zip(vectors.items(), types, strict=True):
                 if vector is None:
-                    values.append(None)
-                    exponents.append(0)
+                    packed.append(None)
                     continue
                 scaled, powers = scaled_by_powers(vector[None])
-                values.append(_Packed(scaled[0], half))
-                exponents.append(int(powers[0]))
-            values.append(one.text)
+                packed.append(_Packed(scaled[0], kind == "halfvec"))
+                exponents[-1][name] = int(powers[0])
+            values += [*packed[:2], one.text, *packed[2:]]
         shape = tuple((one.column, one.operator) for one in wanted)
         values += [one.value for one in wanted] * (2 if self._place.text else 1)
         answer = self._run(self._idle, self._ranking(column, len(asked), shape, n), values, not wanted)
-        found = ranking.candidates(self._place, asked, exponents, answer)
+        found = ranking.candidates(self._place, column, asked, exponents, answer)
         if (
             column.dimension is None
             and dimension is not None

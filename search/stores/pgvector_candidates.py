@@ -38,12 +38,14 @@ class Column(NamedTuple):
     schema : of the extension.
     dimension : None for vectors of any.
     placed : whether rows have a place (ctid) that can be asked for: those of a view have none.
+    beside : name, type and dimension of the signals that are further columns of vectors.
     """
 
     schema: str
     type: str
     dimension: int | None
     placed: bool
+    beside: tuple[tuple[str, str, int | None], ...] = ()
 
 
 def statement(
@@ -51,8 +53,9 @@ def statement(
 ) -> str:
     """The statement for so many queries, and `n` candidates of each by vector and by text.
 
-    Its parameters are, of each query, its vector, its mapped vector and its text; then the operands of `rules`, twice
-    if the space has a text. `n` is none, because a plan for any number of rows would be another one.
+    Its parameters are, of each query, its vector, its mapped vector, its text, and its vector for each further column
+    of vectors; then the operands of `rules`, twice if the space has a text. `n` is none, because a plan for any number
+    of rows would be another one.
 
     Parameters
     ----------
@@ -70,13 +73,14 @@ def statement(
     listed = sql.SQL(", ").join(map(sql.SQL, given))
     held = sql.SQL("tableoid, ctid") if column.placed else sql.SQL(", ").join(own)
 
-    def similar(other: str) -> sql.Composed:
-        found = sql.SQL("{}(near.k1 operator({}.{}) {})").format(
-            sql.SQL(sign), schema, sql.SQL(operator), sql.SQL(other)
+    def similar(one: str, other: str, dimension: int | None) -> sql.Composed:
+        vectors = sql.SQL(one), sql.SQL(other)
+        found = sql.SQL("{0}({1} operator({2}.{3}) {4})").format(
+            sql.SQL(sign), vectors[0], schema, sql.SQL(operator), vectors[1]
         )
-        if column.dimension is not None:
+        if dimension is not None:
             return found
-        same = sql.SQL("{0}.vector_dims(near.k1) = {0}.vector_dims({1})").format(schema, sql.SQL(other))
+        same = sql.SQL("{0}.vector_dims({1}) = {0}.vector_dims({2})").format(schema, *vectors)
         return sql.SQL("case when {} then {} end").format(same, found)
 
     near_rules: list[sql.Composable] = [sql.SQL("{} is not null").format(one) for one in (name, vector)]
@@ -121,21 +125,41 @@ def statement(
             " join {table} t on t.ctid = f.at and t.tableoid = f.part)"
         ).format(own=sql.SQL(", ").join(sql.SQL("t.{}").format(one) for one in own), found=found, table=table)
     at = len(own) - len(shown)
-    numbers = [sql.SQL("near.{}::float8").format(sql.SQL(one)) for one in given[at : at + len(place.signals)]]
+    beside = {name: (f"q.b{number}", size) for number, (name, _, size) in enumerate(column.beside)}
+    numbers = [
+        similar(f"near.{one}", *beside[name])
+        if name in beside
+        else sql.SQL("near.{}::float8").format(sql.SQL(one))
+        for one, name in zip(given[at:], place.signals, strict=False)
+    ]
+    similarities = [similar("near.k1", other, column.dimension) for other in ("q.plain", "q.mapped")]
     columns = [sql.SQL("near.{}").format(sql.SQL(one)) for one in given[at + len(place.signals) :]]
     return (
         sql.SQL(
-            "select q.n, (select pg_current_snapshot()::text), c.* from (values {queries}) q(n, plain, mapped, words)"
+            "select q.n, (select pg_current_snapshot()::text), c.* from (values {queries}) q({asked})"
             " {words} left join lateral (select near.by_text, near.k0::text, {values} from"
             " (select by_text, {once} from {found} found(by_text, {given}) offset 0) near) c on true"
         )
         .format(
             queries=sql.SQL(", ").join(
-                sql.SQL("({0}, %s::{1}, %s::{1}, %s::text)").format(sql.Literal(row), kind)
+                sql.SQL("({0}, %s::{1}, %s::{1}, %s::text{2})").format(
+                    sql.Literal(row),
+                    kind,
+                    sql.SQL("").join(
+                        sql.SQL(", %s::{}").format(sql.Identifier(column.schema, of))
+                        for _, of, _ in column.beside
+                    ),
+                )
                 for row in range(number)
             ),
+            asked=sql.SQL(", ").join(
+                map(
+                    sql.SQL,
+                    ["n", "plain", "mapped", "words", *(f"b{at}" for at in range(len(column.beside)))],
+                )
+            ),
             words=words,
-            values=sql.SQL(", ").join([similar("q.plain"), similar("q.mapped"), *ranks, *numbers, *columns]),
+            values=sql.SQL(", ").join([*similarities, *ranks, *numbers, *columns]),
             # A vector is often stored outside of its row: as an element of an array it is fetched once.
             once=sql.SQL(", ").join(sql.SQL("(array[k1])[1] k1" if one == "k1" else one) for one in given),
             found=found,
@@ -146,7 +170,11 @@ def statement(
 
 
 def candidates(
-    place: Place, asked: Sequence[Asked], exponents: Sequence[int], rows: Iterable[Sequence[Any]]
+    place: Place,
+    column: Column,
+    asked: Sequence[Asked],
+    exponents: Sequence[dict[str, int]],
+    rows: Iterable[Sequence[Any]],
 ) -> list[Candidates]:
     """The candidates of each query, each item once; of rows with one id the nearest stands for all.
 
@@ -154,7 +182,7 @@ def candidates(
 
     Parameters
     ----------
-    exponents : of two for each query: its vector and its mapped one were divided by these powers of 2.
+    exponents : of each query, by signal: its vector was divided by this power of 2. Others have no vector.
     rows : the answer to `statement`, in any order.
     """
     found: list[dict[str, Sequence[Any]]] = [{} for _ in asked]
@@ -169,9 +197,10 @@ def candidates(
                 items[name] = row
     behind = 6 + bool(place.text) + len(place.signals)
     answers = []
-    for at, (one, items) in enumerate(zip(asked, found, strict=True)):
-        powers = (0, 0) if place.distance == COSINE else tuple(exponents[2 * at : 2 * at + 2])
-        signals = signals_of(place, one, [row[4:behind] for row in items.values()], powers)
+    for one, items, powers in zip(asked, found, exponents, strict=True):
+        known = [row[4:behind] for row in items.values()]
+        missing = {name for name, _, _ in column.beside} - powers.keys()
+        signals = signals_of(place, one, known, {} if place.distance == COSINE else powers, missing)
         fields: list[dict[str, Any]]
         if place.columns:
             fields = [dict(zip(place.columns, row[behind:], strict=True)) for row in items.values()]

@@ -86,9 +86,9 @@ class Qdrant:
     Parameters
     ----------
     place : `connection` is the URL of the server, with an API key as its password (`https://:KEY@HOST:6333`), or the
-        folder of the client's local mode, which is only read; `columns` and `signals` are keys of the payload; `text`
-        names sparse vectors that `kinstream.search.stores.words` has made. Options: `vector`, the name of the vectors
-        in a collection with several; `exact`, to search without an index.
+        folder of the client's local mode, which is only read; `columns` and `signals` are keys of the payload, and the
+        latter also names of further vectors; `text` names sparse vectors that `kinstream.search.stores.words` has made.
+        Options: `vector`, the name of the vectors in a collection with several; `exact`, to search without an index.
 
     Raises
     ------
@@ -102,6 +102,8 @@ class Qdrant:
         self._vector: str | None = place.options.get("vector")
         self._exact = bool(place.options.get("exact", False))
         self._payload: Any = list(place.columns) if place.columns else False
+        #: Size of the vectors of each signal that is a similarity; None before they were looked at.
+        self._beside: dict[str, int] | None = None
         self._client: QdrantClient | None = None
         self._lock = threading.Lock()
 
@@ -110,18 +112,21 @@ class Qdrant:
             found = self._ask(lambda client: client.get_collection(self._place.collection))
         except _Refused as error:
             raise StoreAway(str(error)) from None
-        vectors = found.config.params.vectors
-        if isinstance(vectors, dict):
-            vectors = vectors.get(self._vector or "")
+        every = found.config.params.vectors
+        named = every if isinstance(every, dict) else {"": every}
+        vectors = named.get(self._vector or "")
         if vectors is None:
             raise StoreAway(f"{self._place.collection} has no vectors called {self._vector or ''!r}")
-        if vectors.distance is not _DISTANCES[self._place.distance]:
-            raise StoreAway(
-                f"{self._place.collection} compares by {vectors.distance.value}, and the settings say "
-                f"distance = {self._place.distance!r}"
-            )
+        beside = {name: one for name in self._place.signals if (one := named.get(name)) is not None}
+        for one in (vectors, *beside.values()):
+            if one.distance is not _DISTANCES[self._place.distance]:
+                raise StoreAway(
+                    f"{self._place.collection} compares by {one.distance.value}, and the settings say "
+                    f"distance = {self._place.distance!r}"
+                )
         if self._place.text and self._place.text not in (found.config.params.sparse_vectors or {}):
             raise StoreAway(f"{self._place.collection} has no sparse vectors called {self._place.text!r}")
+        self._beside = {name: int(one.size) for name, one in beside.items()}
         return int(vectors.size)
 
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
@@ -144,6 +149,10 @@ class Qdrant:
 
     def candidates(self, asked: Sequence[Asked], n: int, where: Any) -> StoreCandidates:
         rule = _filter(where)
+        if self._beside is None:
+            self.check()
+        sizes = self._beside or {}
+        compared = [one.compared(sizes, self._place.collection) for one in asked]
         texts = [self._sparse(one.text) for one in asked]
         near = [
             [
@@ -160,19 +169,21 @@ class Qdrant:
         ]
         # Each signal of each candidate, and its payload.
         every: list[list[models.QueryRequest]] = []
-        for one, text, found in zip(asked, texts, ids, strict=True):
+        for one, beside, text, found in zip(asked, compared, texts, ids, strict=True):
             by_id = models.Filter(must=[models.HasIdCondition(has_id=found)])
-            wanted = ((one.plain, self._vector), (one.mapped, self._vector), (text, self._place.text))
+            wanted: list[tuple[Any, str | None]] = [(one.plain, self._vector), (one.mapped, self._vector)]
+            wanted += [(text, self._place.text), *((vector, name) for name, vector in beside.items())]
             scored = [
                 self._request(vector, using, by_id, len(found), True)
                 for vector, using in wanted
                 if vector is not None
             ]
-            payload = [*self._place.columns, *self._place.signals] or False
+            payload = [*self._place.columns, *(set(self._place.signals) - set(sizes))] or False
             shown = models.QueryRequest(filter=by_id, limit=len(found), with_payload=payload)
             every.append([shown, *scored] if found else [])
         answers = self._answers(every, None, dimension)
-        return StoreCandidates([self._found(*one) for one in zip(asked, texts, answers, strict=True)], None)
+        answered = zip(asked, compared, texts, answers, strict=True)
+        return StoreCandidates([self._found(*one) for one in answered], None)
 
     def close(self) -> None:
         with self._lock:
@@ -232,7 +243,11 @@ class Qdrant:
         return [[next(rest).points for _ in of_query] for of_query in requests]
 
     def _found(
-        self, asked: Asked, text: models.SparseVector | None, answers: list[list[models.ScoredPoint]]
+        self,
+        asked: Asked,
+        compared: dict[str, Vectors],
+        text: models.SparseVector | None,
+        answers: list[list[models.ScoredPoint]],
     ) -> Candidates:
         """The candidates of a query, from the points of each signal that it asks for."""
         shown, *scored = answers or [[]]
@@ -242,17 +257,25 @@ class Qdrant:
             return {} if vector is None else {point.id: point.score for point in next(rest, ())}
 
         plain, mapped, words = scores(asked.plain), scores(asked.mapped), scores(text)
+        beside = {name: scores(vector) for name, vector in compared.items()}
         # An item that has no word of the text is not among the answers.
         texts = 1 if self._place.text else 0
         rows, fields = [], []
         for point in shown:
             payload = point.payload or {}
-            numbers = [_number(payload.get(name)) for name in self._place.signals]
+            numbers = [
+                beside[name].get(point.id) if name in beside else _number(payload.get(name))
+                for name in self._place.signals
+            ]
             rows.append(
                 [plain.get(point.id), mapped.get(point.id), *[words.get(point.id, 0.0)][:texts], *numbers]
             )
             fields.append({name: payload.get(name) for name in self._place.columns})
-        return Candidates([str(point.id) for point in shown], fields, signals_of(self._place, asked, rows))
+        return Candidates(
+            [str(point.id) for point in shown],
+            fields,
+            signals_of(self._place, asked, rows, missing=(self._beside or {}).keys() - compared),
+        )
 
     def _ask(self, request: Callable[[QdrantClient], Any]) -> Any:
         """What a request to the server returns.

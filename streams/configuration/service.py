@@ -55,7 +55,7 @@ class ServeSpaceSettings(Section):
     text: str = ""
     """[what is searched by words](serving.md#more-than-a-vector): a column, field, or sparse vector"""
     signals: tuple[str, ...] = ()
-    """columns of numbers that rank as well"""
+    """columns of numbers, or of [further vectors](serving.md#more-than-a-vector), that rank as well"""
     candidates: int = Field(default=100, ge=1, le=1_000)
     """items found by vector, and by text, that are ranked"""
     blend: dict[str, float] = Field(default_factory=dict)

@@ -31,6 +31,14 @@ TEXTS: Final = [
     " ".join(draw.choice(VOCABULARY, size=int(draw.integers(4, 36)), p=_FREQUENCIES)) for _ in range(ITEMS)
 ]
 AGES: Final = [None if n % 7 == 0 else float(draw.integers(0, 1000)) for n in range(ITEMS)]
+#: Further vectors: of as many numbers as the first, and of fewer. Some items lack them.
+TITLES: Final[list[Any]] = [
+    None if n % 11 == 0 else draw.normal(size=D).astype(np.float32) for n in range(ITEMS)
+]
+IMAGES: Final[list[Any]] = [
+    None if n % 5 == 0 else draw.normal(size=D - 3).astype(np.float32) for n in range(ITEMS)
+]
+BESIDE: Final = {"title": TITLES, "image": IMAGES}
 #: Times of each word in each text.
 COUNTS: Final = np.array([[text.split().count(word) for word in VOCABULARY] for text in TEXTS])
 LENGTHS: Final = COUNTS.sum(axis=1)
@@ -38,9 +46,9 @@ LENGTHS: Final = COUNTS.sum(axis=1)
 TILT: Final = 1.0 + np.arange(ITEMS) / 1e4
 
 SETTINGS: Final[dict[str, Any]] = {
-    "signals": ["age"],
+    "signals": ["age", "title", "image"],
     "columns": ["lang"],
-    "blend": {"similarity": 0.4, "text": 0.5, "age": -0.1},
+    "blend": {"similarity": 0.4, "text": 0.5, "age": -0.1, "title": 0.2, "image": 0.15},
 }
 
 
@@ -59,11 +67,14 @@ def fill_postgres(server: Postgres) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(
             f"create table ranked (id text primary key, embedding vector({D}), body text, age float8, lang text,"
+            f" title vector, image vector({D - 3}),"
             " words tsvector generated always as (to_tsvector('english', body)) stored)"
         )
-        with connection.cursor().copy("copy ranked (id, embedding, body, age, lang) from stdin") as copy:
+        columns = "id, embedding, body, age, lang, title, image"
+        with connection.cursor().copy(f"copy ranked ({columns}) from stdin") as copy:
             for n, name in enumerate(names("pgvector")):
-                copy.write_row((name, str(X[n].tolist()), TEXTS[n], AGES[n], LANGUAGES[n % 3]))
+                beside = [None if rows[n] is None else str(rows[n].tolist()) for rows in BESIDE.values()]
+                copy.write_row((name, str(X[n].tolist()), TEXTS[n], AGES[n], LANGUAGES[n % 3], *beside))
         connection.execute("create index on ranked using gin (words)")
         connection.execute("analyze ranked")
 
@@ -72,7 +83,10 @@ def filled_qdrant() -> QdrantClient:
     client = QdrantClient(":memory:")
     client.create_collection(
         "ranked",
-        {"embedding": models.VectorParams(size=D, distance=models.Distance.COSINE)},
+        {
+            name: models.VectorParams(size=size, distance=models.Distance.COSINE)
+            for name, size in (("embedding", D), ("title", D), ("image", D - 3))
+        },
         sparse_vectors_config={"words": models.SparseVectorParams(modifier=models.Modifier.IDF)},
     )
     points = []
@@ -80,9 +94,8 @@ def filled_qdrant() -> QdrantClient:
         places, values = item_vector(TEXTS[n], float(LENGTHS.mean()))
         sparse = models.SparseVector(indices=places, values=(np.array(values) * TILT[n]).tolist())
         payload = {"lang": LANGUAGES[n % 3]} | ({} if AGES[n] is None else {"age": AGES[n]})
-        points.append(
-            models.PointStruct(id=n, vector={"embedding": X[n].tolist(), "words": sparse}, payload=payload)
-        )
+        vector = {"embedding": X[n].tolist(), "words": sparse, **_beside(n)}
+        points.append(models.PointStruct(id=n, vector=vector, payload=payload))
     client.upsert("ranked", points)
     return client
 
@@ -91,23 +104,31 @@ def fill_opensearch(node: OpenSearchNode, index: str = "ranked") -> None:
     method = {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil"}
     fields = {
         "embedding": {"type": "knn_vector", "dimension": D, "method": method},
+        "title": {"type": "knn_vector", "dimension": D, "method": method},
+        "image": {"type": "knn_vector", "dimension": D - 3, "method": method},
         "words": {"type": "text"},
         "age": {"type": "double"},
         "lang": {"type": "keyword"},
     }
     rows = {
-        name: {"embedding": X[n].tolist(), "words": TEXTS[n], "lang": LANGUAGES[n % 3]}
+        name: {"embedding": X[n].tolist(), "words": TEXTS[n], "lang": LANGUAGES[n % 3], **_beside(n)}
         | ({} if AGES[n] is None else {"age": AGES[n]})
         for n, name in enumerate(names("opensearch"))
     }
     node.fill(index, fields, rows)
 
 
+def _beside(n: int) -> dict[str, Any]:
+    """The further vectors of an item."""
+    return {name: rows[n].tolist() for name, rows in BESIDE.items() if rows[n] is not None}
+
+
 # ---- the scan -------------------------------------------------------------------------------------------------------
 
 
-def cosines(query: NDArray[Any]) -> Floats:
-    wide = X.astype(np.float64)
+def cosines(query: NDArray[Any], rows: Any = X) -> Floats:
+    """NaN for items without a vector."""
+    wide = np.array([np.full(len(query), np.nan) if row is None else row for row in rows], np.float64)
     q = np.asarray(query, np.float64)
     return np.asarray(wide @ q / np.linalg.norm(wide, axis=1) / np.linalg.norm(q))
 
@@ -155,11 +176,16 @@ def scanned(
     text: str | None,
     allowed: NDArray[np.bool_] | None = None,
     shares: dict[str, float] | None = None,
+    own: dict[str, NDArray[Any]] | None = None,
 ) -> tuple[list[int], Floats, dict[str, Floats]]:
     """The ranking of all candidates, their values, and their signals, by the settings above."""
     ids = names(kind)
     free = np.ones(ITEMS, bool) if allowed is None else allowed
     signals: dict[str, Floats] = {"age": np.array([np.nan if a is None else a for a in AGES])}
+    for name, rows in BESIDE.items():
+        query = plain if own is None or name not in own else own[name]
+        if query is not None and len(query) == len(next(filter(lambda row: row is not None, rows))):
+            signals[name] = cosines(query, rows)
     chosen: set[int] = set()
     if plain is not None:
         signals["similarity"] = cosines(plain)

@@ -27,6 +27,7 @@ FIELDS = {
     "embedding": {"type": "knn_vector", "dimension": 2, "method": {"space_type": "cosinesimil"}},
     "title": {"type": "text", "fields": {"exact": {"type": "keyword"}}},
     "shop": {"properties": {"price": {"type": "float"}}},
+    "image": {"type": "knn_vector", "dimension": 4, "method": {"space_type": "innerproduct"}},
 }
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -268,6 +269,7 @@ def test_the_login_is_sent_and_a_text_is_a_value_within_the_body(server: Server)
         ({"text": "body"}, "has no text body"),
         ({"signals": ("title",)}, "has no numbers title"),
         ({"signals": ("shop",)}, "has no numbers shop"),
+        ({"signals": ("image",)}, "compares by innerproduct, and the settings say distance = 'cosine'"),
     ],
 )
 def test_a_check_says_what_the_index_does_not_have(server: Server, change: dict[str, Any], text: str) -> None:

@@ -411,3 +411,62 @@ def test_of_rows_with_one_id_the_nearest_stands_for_all(table: Table) -> None:
         (found,) = store.candidates([Asked(X[row], None, "hat")], 10, None).found
         assert sorted(found.ids) == ["a", "d"]
         assert found.signals["size"][found.ids.index("a")] == size
+
+
+@pytest.mark.parametrize("distance", ["cosine", "inner-product"])
+@pytest.mark.parametrize("kind", ["vector(3)", "halfvec(3)", "vector"])
+def test_further_vectors_of_an_item_are_signals(table: Table, kind: str, distance: str) -> None:
+    table.run(
+        f"alter table docs add title {kind}, add image halfvec(2)",
+        "update docs set title = case when id <> 'd' then embedding end, image = '[1,2]'",
+        "update docs set image = '[0,0]' where id = 'a'",
+    )
+    store: Any = table.store(distance, signals=("image", "size", "title"))
+    assert store.check() == 3
+    image = np.array([2.0, 1.0], np.float32)
+    asked = [
+        Asked(X[0], None, None, {"title": 2.0**40 * X[1], "image": image}),
+        Asked(X[0], 2.0 * X[0]),
+        Asked(X[0], None, None, {"title": 0 * X[0]}),
+    ]
+
+    def shown(query: Asked) -> dict[str, list[float]]:
+        (found,) = store.candidates([query], 10, None).found
+        order = np.argsort(found.ids)
+        return {name: values[order].tolist() for name, values in found.signals.items()}
+
+    cosine = distance == "cosine"
+    for _ in range(2):
+        first, plain, zeros = map(shown, asked)
+        own = X.astype(np.float64) @ (2.0**40 * X[1].astype(np.float64))
+        if cosine:
+            own /= np.linalg.norm(X, axis=1) * 2.0**40 * np.linalg.norm(X[1])
+        assert first["title"][:3] == pytest.approx(own[:3].tolist(), rel=1e-3)
+        assert np.isnan(first["title"][3])
+        assert first["image"][1:] == pytest.approx([0.8 if cosine else 4.0] * 3, rel=1e-3)
+        assert np.isnan(first["image"][0]) if cosine else first["image"][0] == 0.0
+        assert first["size"] == [0.0, 1.0, 2.0, 3.0]
+        # The query's vector has the size of titles, and not of images.
+        assert plain["title"][:3] == pytest.approx(plain["similarity"][:3], rel=1e-3)
+        assert "image" not in plain and "image" not in zeros
+        assert all(map(np.isnan, zeros["title"])) if cosine else zeros["title"][:3] == [0.0] * 3
+        # The columns may be others, in another order.
+        table.run(
+            "alter table docs drop image, drop size", "alter table docs add size int, add image halfvec(2)"
+        )
+        table.run(
+            "update docs set size = ascii(id) - 97, image = '[1,2]'",
+            "update docs set image = '[0,0]' where id = 'a'",
+        )
+    table.run("alter table docs drop title", "alter table docs add title float8")
+    assert np.isnan(shown(asked[1])["title"]).all()
+    for query, text in (
+        (Asked(X[0], None, None, {"title": X[0]}), "docs.title is no column of vectors"),
+        (Asked(X[0], None, None, {"image": X[0]}), "3 numbers; docs.image has 2"),
+    ):
+        with pytest.raises(BadVectors, match=text):
+            store.candidates([query], 10, None)
+    # A request that has vectors for a column finds it, whatever it was before.
+    table.run("alter table docs drop title", "alter table docs add title vector(3)")
+    table.run("update docs set title = embedding")
+    assert shown(asked[0])["title"] == pytest.approx([*first["title"][:3], own[3]], rel=1e-3)

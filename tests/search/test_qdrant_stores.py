@@ -18,8 +18,8 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from kinstream.search.stores import kinds
-from kinstream.search.stores.base import BadFilter, BadVectors, Place, Store, StoreAway
-from kinstream.search.stores.qdrant import connected
+from kinstream.search.stores.base import Asked, BadFilter, BadVectors, Place, Store, StoreAway
+from kinstream.search.stores.qdrant import Qdrant, connected
 from kinstream.streams.errors import SettingsError
 from kinstream.vectors.sinks.qdrant import QdrantWriter
 from tests.search.store_service import near, running, section, served
@@ -224,6 +224,18 @@ def test_points_without_payload_or_vector_are_no_fault(folder: str) -> None:
     other = store(folder, "named", vector="text")
     assert {hit.id for hit in other.search(X[:1], 9, None).hits[0]} == {"1", "2"}
     other.close()
+
+
+def test_further_vectors_that_are_compared_otherwise_are_the_stores_trouble() -> None:
+    client = QdrantClient(":memory:")
+    kinds_of = {"": models.Distance.COSINE, "image": models.Distance.DOT}
+    sizes = {name: models.VectorParams(size=2, distance=one) for name, one in kinds_of.items()}
+    client.create_collection("docs", sizes)
+    store: Any = Qdrant(Place("http://memory", "docs", "cosine", signals=("image",)))
+    store._client = client
+    with pytest.raises(StoreAway, match="compares by Dot, and the settings say distance = 'cosine'"):
+        store.candidates([Asked(np.ones(2, np.float32))], 3, None)
+    store.close()
 
 
 def test_a_search_that_finds_fewer_than_k_says_so(folder: str) -> None:

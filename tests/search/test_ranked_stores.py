@@ -179,6 +179,48 @@ def test_queries_of_one_sort_filters_and_texts_without_words(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_that_is_a_vector_is_compared_with_the_querys_own(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    Q, texts = queries(3, 12)
+    T, _ = queries(3, 13)
+    images = queries(3, 14)[0][:, :-3]
+    with (
+        running({"docs": space(kind, request)}, **PATIENT) as gateway,
+        served(gateway) as base,
+        httpx.Client(base_url=base) as client,
+    ):
+        own: dict[str, Any] = {"title": T, "image": images}
+        for names_of in (["title", "image"], ["image"], ["title"]):
+            some = {name: own[name] for name in names_of}
+            vectors = {name: rows.tolist() for name, rows in {"x": Q, **some}.items()}
+            for row, result in enumerate(ask(client, {"vectors": vectors, "texts": texts})["results"]):
+                one = {name: rows[row] for name, rows in some.items()}
+                assert agrees(kind, result, Q[row], None, texts[row], own=one)
+                assert ("image" in result["neighbours"][0]["signals"]) == ("image" in some)
+        # Without a vector of the query, further ones rank what its text has found.
+        body = {"vectors": {"image": images.tolist()}, "texts": texts}
+        for row, result in enumerate(ask(client, body)["results"]):
+            assert agrees(kind, result, None, None, texts[row], own={"image": images[row]})
+        one_row = {"vectors": {"x": Q[0].tolist(), "image": images[0].tolist()}, "texts": texts[0]}
+        assert agrees(
+            kind, ask(client, one_row)["results"][0], Q[0], None, texts[0], own={"image": images[0]}
+        )
+        faults: list[tuple[dict[str, Any], str, str]] = [
+            ({"image": images.tolist()}, "vectors.x", "required"),
+            ({"x": Q.tolist(), "sound": Q.tolist()}, "vectors.sound", "the space has x, age, title, image"),
+            ({"x": Q.tolist(), "image": images[:2].tolist()}, "vectors.image", "2 vectors, and 3 queries"),
+            ({"x": Q.tolist(), "image": Q.tolist()}, "vectors", "8 numbers; ranked.image has 5"),
+            ({"x": Q.tolist(), "age": Q.tolist()}, "vectors", "ranked.age is no column of vectors"),
+            ({"x": Q.tolist(), "image": [[1e300] * 5] * 3}, "vectors.image[0][0]", "above"),
+        ]
+        for given, place, why in faults:
+            told = client.post("/search", json={"vectors": given}, timeout=600)
+            assert (told.status_code, told.json()["place"]) == (422, place), told.text
+            assert why in told.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_a_request_cannot_have_is_refused(request: pytest.FixtureRequest, kind: str) -> None:
     Q, texts = queries(2, 9)
     every: dict[str, dict[str, Any]] = {
@@ -228,7 +270,7 @@ def test_lists_of_two_models_do_not_show_whose_pick_an_item_is(request: pytest.F
         others |= items - own
         for one in result["neighbours"]:
             assert one["value"] is None and one["similarity"] is None and "terms" not in one
-            assert set(one["signals"]) == {"similarity", "text", "age"}
+            assert set(one["signals"]) == {"similarity", "text", "age", "title"}
     assert others
 
 
