@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 
 from benchmarks.figures import Figure
 from kinstream.cli.local.system import free_port
+from kinstream.streams.topics import PARTITIONER
 from tests.kafka.broker import KafkaBroker
 from tests.support.kafka_system import KafkaSystem
 from tests.support.processes import until
@@ -124,7 +125,8 @@ def measured(folder: Path, seconds: float, *, together: bool, nine: bool = False
 def _session_ms(on: KafkaSystem, family: list[psutil.Process], seconds: float, share: float) -> float:
     """Processor time of a session beyond what all take while nothing happens."""
     draw = np.random.default_rng(0)
-    producer = Producer({"bootstrap.servers": on.bootstrap})
+    producer = Producer({"bootstrap.servers": on.bootstrap, "partitioner": PARTITIONER})
+    learned = len(on.read("constraints"))
     before, began, sent = sum(map(_used, family)), time.monotonic(), 0
     while (passed := time.monotonic() - began) < seconds:
         shown, at = draw.choice(ITEMS, 10, replace=False), int(time.time() * 1000)
@@ -145,6 +147,9 @@ def _session_ms(on: KafkaSystem, family: list[psutil.Process], seconds: float, s
     producer.flush()
     time.sleep(LAST_SECONDS)
     own = sum(map(_used, family)) - before - share * (time.monotonic() - began)
+    refused, learned = len(on.read("dead-letters")), len(on.read("constraints")) - learned
+    if refused or learned < sent:
+        raise RuntimeError(f"of {sent} sessions, {learned} gave constraints; {refused} records were refused")
     return 1000.0 * own / sent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -30,8 +31,8 @@ class Counts:
         self._seen = np.zeros(_BITS // 8, np.uint8)
 
     def copy(self) -> Counts:
-        found = Counts()
-        found._rows, found._added, found._seen = self._rows.copy(), self._added, self._seen.copy()
+        found = copy(self)
+        found._rows, found._seen = self._rows.copy(), self._seen.copy()
         return found
 
     def meet(self, key: int) -> bool:

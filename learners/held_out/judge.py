@@ -25,7 +25,7 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 Flags = NDArray[np.bool_]
 
 #: Changes whenever the same events give other verdicts.
-VERSION: Final = 3
+VERSION: Final = 4
 _NONE: Final = -1
 #: Constraints that wait for a verdict at most; and one more for so many judged events, so that first ones wait less.
 _WAITING: Final = 64

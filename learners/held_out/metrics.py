@@ -39,13 +39,17 @@ class Metrics(NamedTuple):
     def all_pairs(self, queries: Narrow, items: Narrow) -> NDArray[np.float64]:
         """(6, q, n) between all rows of two tables, (q, D) and (n, D); only their order in a row means something."""
         found = np.empty((len(METRICS), len(queries), len(items)))
-        rows = np.concatenate([queries, items])
+        rows = np.concatenate([queries, items]).astype(np.float64)
         with np.errstate(all="ignore"), one_blas_thread():
             found[0] = self._learned_pairs(queries, items)
-            for distances, embedded in zip(
-                found[1:], self.scales.embedded(rows.astype(np.float64)), strict=True
-            ):
-                distances[:] = _between(embedded, len(queries))
+            if len(queries) == 1:
+                # Products of tables pay for several queries.
+                self.scales.distances(
+                    rows, np.zeros(len(items), np.int64), np.arange(1, len(rows)), found[1:, 0]
+                )
+            else:
+                for distances, embedded in zip(found[1:], self.scales.embedded(rows), strict=True):
+                    distances[:] = _between(embedded, len(queries))
         return found
 
     def _learned_pairs(self, queries: Narrow, items: Narrow) -> NDArray[Any]:

@@ -35,7 +35,10 @@ _FILES: Final = frozenset({"inactive_file", "active_file"})
 _SCARCE: Final = 3 / 8
 #: What is worth a checkpoint for giving it back, as a share of the memory.
 _WORTH: Final = 1 / 16
+#: Least and longest time between looks at it, and bytes that are taken in a second at most.
 _LOOK_SECONDS: Final = 0.01
+_LONGEST_SECONDS: Final = 1.0
+_SPEED: Final = 8 * 2**30
 
 
 class _Limit(NamedTuple):
@@ -71,17 +74,18 @@ class Pressure:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._looked = clock()
+        self._next = clock()
         self._left = memory_left()
 
     def felt(self) -> bool:
-        """Whether it is so now. It is looked at a hundred times in a second."""
+        """Whether it is so now. It is looked at when it may be so: a hundred times in a second if it is scarce."""
         now = self._clock()
-        if now - self._looked < _LOOK_SECONDS:
+        if now < self._next:
             return False
-        self._looked = now
         left, limit = memory_left(), memory_limit()
-        return left < _SCARCE * limit and self._left - left >= _WORTH * limit
+        spare = left - _SCARCE * limit
+        self._next = now + min(max(spare / _SPEED, _LOOK_SECONDS), _LONGEST_SECONDS)
+        return spare < 0 and self._left - left >= _WORTH * limit
 
     def relieved(self) -> None:
         """Note that what could be given back has been."""

@@ -76,11 +76,40 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], int]]]:
     """A process that may take 160 MiB. What it has taken is what the function in the list returns."""
     held: list[Callable[[], int]] = [lambda: 0]
     monkeypatch.setattr(memory, "_limits", lambda: iter([memory._Limit(160 * MB, lambda: held[0]())]))
-    monkeypatch.setattr(memory, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "_LONGEST_SECONDS", 0.0)
     monkeypatch.setattr(partition, "LARGE", 0)
     memory.memory_limit.cache_clear()
     yield held
     memory.memory_limit.cache_clear()
+
+
+def test_memory_is_looked_at_before_it_can_be_scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib, now, looks = 2**30, 0.0, []
+    taken = 0
+
+    def left() -> int:
+        looks.append(now)
+        return 16 * gib - taken
+
+    monkeypatch.setattr(memory, "memory_left", left)
+    monkeypatch.setattr(memory, "memory_limit", lambda: 16 * gib)
+    pressure = memory.Pressure(lambda: now)
+    found = []
+    # Eight GiB a second from 6 GiB on: scarce above 10 GiB, which is reached after half a second.
+    for step in range(1_000):
+        now = step / 1_000
+        taken = 6 * gib + int(8 * gib * now)
+        if pressure.felt():
+            found.append(now)
+    assert 0.5 < found[0] < 0.52 and np.diff(found).max() < 0.012
+    # While much is left there are few looks.
+    assert len([at for at in looks if at < 0.45]) < 10
+    looks.clear()
+    taken = 0
+    for step in range(5_000):
+        now = 1.0 + step / 1_000
+        assert not pressure.felt()
+    assert len(looks) <= 6
 
 
 @pytest.mark.long
